@@ -1,0 +1,22 @@
+"""Quota-based aging for prediction-guided scheduling in LLM serving: simulator, policies, model and study."""
+
+from qba.config import EngineConfig
+from qba.engine import simulate
+from qba.errors import InputError
+from qba.policies import AA, FCFS, PSF, QBA
+from qba.predictor import mislabel
+from qba.requests import Requests
+from qba.workload import synthetic
+
+__all__ = [
+    "AA",
+    "FCFS",
+    "PSF",
+    "QBA",
+    "EngineConfig",
+    "InputError",
+    "Requests",
+    "mislabel",
+    "simulate",
+    "synthetic",
+]

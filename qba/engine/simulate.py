@@ -1,0 +1,197 @@
+"""From validated input through the compiled loop to a labelled dataset."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from qba.config import EngineConfig
+from qba.engine import loop
+from qba.errors import InputError
+from qba.policies import Policy
+from qba.requests import Requests
+
+
+class Run(NamedTuple):
+    """One run as plain arrays of shape (n,), in seconds, and totals: what sweeps work on, many times a second."""
+
+    start_s: np.ndarray
+    prefill_end_s: np.ndarray
+    first_token_s: np.ndarray
+    finish_s: np.ndarray
+    promoted: np.ndarray
+    totals: loop.Totals
+
+
+def serve(
+    requests: Requests, policy: Policy, config: EngineConfig, log: np.ndarray | None = None
+) -> Run:
+    """Run the compiled loop. ``log``: structured array of `loop.BATCH_LOG`, one entry a batch, or None."""
+    check(requests, policy, config)
+    engine = loop.Engine(
+        config.token_budget,
+        config.decode_block,
+        config.kv_capacity,
+        config.kv_safe_tokens,
+        config.batch_overhead_s,
+        config.token_time_s,
+        config.knee_tokens,
+    )
+    n = len(requests)
+    times = [np.empty(n) for _ in range(4)]
+    promoted = np.empty(n, bool)
+    columns = (requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long)
+    log = np.empty(0, loop.BATCH_LOG) if log is None else log
+    totals = loop.run(policy.rule, engine, *columns, *times, promoted, log)
+    return Run(*times, promoted, totals)
+
+
+def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
+    """Raise `InputError` for anything the loop could not serve."""
+    for name, value, wanted in (
+        ("requests", requests, Requests),
+        ("policy", policy, Policy),
+        ("config", config, EngineConfig),
+    ):
+        if not isinstance(value, wanted):
+            hint = " instance, such as qba.QBA()" if wanted is Policy else ""
+            raise InputError(f"simulate: {name} is {value!r}, but it must be a qba.{wanted.__name__}{hint}")
+    longest = int(requests.prompt_tokens.argmax())
+    tokens, limit = requests.prompt_tokens[longest], config.kv_safe_tokens
+    if tokens > limit:
+        raise InputError(
+            f"simulate: request {longest} has prompt_tokens = {tokens}, but the engine admits at most "
+            f"{limit:g} (kv_safety × kv_capacity), so it could never run: drop it or enlarge the KV cache"
+        )
+
+
+def simulate(
+    requests: Requests, policy: Policy, config: EngineConfig = EngineConfig(), record: bool = False
+) -> xr.Dataset | tuple[xr.Dataset, xr.Dataset]:
+    """Serve the requests on one engine under one policy (paper, sections II-A and III).
+
+    Deterministic: the same input gives the same output to the last bit.
+
+    Parameters
+    ----------
+    requests : Requests
+        What arrives.
+    policy : Policy
+        `FCFS`, `PSF`, `AA` or `QBA`.
+    config : EngineConfig
+        The engine. The default is the paper's.
+    record : bool
+        Also return what happened at each batch.
+
+    Returns
+    -------
+    run : xarray.Dataset
+        Dimension ``request``: arrival, start of the first chunk, end of prefill, end of the batch with the first
+        decoded token, finish and waiting time (start − arrival) in seconds, lengths in tokens, labels, promoted flag.
+        Scalars: batches, tokens, busy time, makespan, throughput, batch utilization, peak live KV, KV overflows
+        (batches whose live KV exceeds the capacity), blocked admissions (refused candidates, once a batch boundary),
+        promoted and aged fraction of the predicted-long requests (NaN where there is none, and for policies without
+        aging).
+    batches : xarray.Dataset
+        Only with ``record=True``. Dimension ``batch``; see its variables' ``long_name``.
+
+    Raises
+    ------
+    InputError
+        If an argument is of the wrong kind, or a prompt is longer than the KV-safe limit.
+    """
+    result = serve(requests, policy, config)
+    run = _run_dataset(requests, policy, config, result)
+    if not record:
+        return run
+    log = np.zeros(result.totals.batches, loop.BATCH_LOG)
+    serve(requests, policy, config, log)
+    return run, _batch_dataset(log)
+
+
+SCALARS = {
+    "batches": ("1", "batches served"),
+    "tokens": ("tokens", "prompt and response tokens served"),
+    "busy_s": ("s", "time spent in batches"),
+    "makespan_s": ("s", "last finish minus first arrival"),
+    "throughput_tokens_per_s": ("tokens/s", "tokens over makespan"),
+    "batch_utilization": ("1", "mean share of the token budget that a batch uses"),
+    "peak_kv_tokens": ("tokens", "largest live KV"),
+    "kv_overflows": ("1", "batches whose live KV exceeds the capacity"),
+    "blocked_admissions": ("1", "candidates refused for want of KV, once a batch boundary"),
+    "promoted_fraction": ("1", "promoted share of the predicted-long requests"),
+    "aged_fraction": ("1", "share of the predicted-long requests whose wait exceeded the aging threshold at start"),
+}
+"""Units and long name of a run's scalars."""
+
+
+def run_scalars(requests: Requests, policy: Policy, config: EngineConfig, result: Run) -> dict[str, float]:
+    """The scalars of a run, in the order of `SCALARS`."""
+    totals = result.totals
+    makespan = float(result.finish_s.max() - requests.arrival_s[0])
+    predicted_long = int(np.count_nonzero(requests.predicted_long))
+    of_long = predicted_long if predicted_long and not np.isnan(policy.rule.aging_quantile) else np.nan
+    return {
+        "batches": totals.batches,
+        "tokens": totals.tokens,
+        "busy_s": totals.busy_s,
+        "makespan_s": makespan,
+        "throughput_tokens_per_s": totals.tokens / makespan,
+        "batch_utilization": totals.tokens / totals.batches / config.token_budget,
+        "peak_kv_tokens": totals.peak_kv_tokens,
+        "kv_overflows": totals.kv_overflows,
+        "blocked_admissions": totals.blocked_admissions,
+        "promoted_fraction": totals.promoted / of_long,
+        "aged_fraction": totals.aged / of_long,
+    }
+
+
+def _run_dataset(requests: Requests, policy: Policy, config: EngineConfig, result: Run) -> xr.Dataset:
+    columns = {
+        "arrival_s": (requests.arrival_s, "s", "arrival"),
+        "prompt_tokens": (requests.prompt_tokens, "tokens", "prompt length"),
+        "response_tokens": (requests.response_tokens, "tokens", "response length"),
+        "start_s": (result.start_s, "s", "start of the first prefill chunk"),
+        "prefill_end_s": (result.prefill_end_s, "s", "end of prefill"),
+        "first_token_s": (result.first_token_s, "s", "end of the batch with the first response token"),
+        "finish_s": (result.finish_s, "s", "end of the batch with the last response token"),
+        "wait_s": (result.start_s - requests.arrival_s, "s", "waiting time (start minus arrival)"),
+        "true_long": (requests.true_long, "1", "response is long"),
+        "predicted_long": (requests.predicted_long, "1", "response is predicted long"),
+        "promoted": (result.promoted, "1", "admitted by promotion"),
+    }
+    variables = {
+        name: ("request", values, {"units": units, "long_name": text})
+        for name, (values, units, text) in columns.items()
+    }
+    for name, value in run_scalars(requests, policy, config, result).items():
+        units, text = SCALARS[name]
+        variables[name] = ((), value, {"units": units, "long_name": text})
+    return xr.Dataset(variables, attrs={"policy": repr(policy), "config": repr(config)})
+
+
+BATCH_COLUMNS = {
+    "time_s": ("s", "batch boundary at which the batch starts"),
+    "duration_s": ("s", "batch time"),
+    "decode_tokens": ("tokens", "decode tokens in the batch"),
+    "prefill_tokens": ("tokens", "prefill tokens in the batch"),
+    "live_kv_tokens": ("tokens", "live KV with this batch's tokens, before completions free any"),
+    "waiting_short": ("1", "predicted-short requests waiting before admissions"),
+    "waiting_long": ("1", "predicted-long requests waiting before admissions"),
+    "threshold_s": ("s", "aging threshold (infinite without history, NaN without aging)"),
+    "counter": ("1", "short admissions counted after the batch"),
+    "debt": ("1", "promotion debt after the batch"),
+    "admissions": ("1", "requests started in the batch"),
+    "promotions": ("1", "requests started by promotion in the batch"),
+}
+
+
+def _batch_dataset(log: np.ndarray) -> xr.Dataset:
+    return xr.Dataset(
+        {
+            name: ("batch", np.ascontiguousarray(log[name]), {"units": units, "long_name": text})
+            for name, (units, text) in BATCH_COLUMNS.items()
+        }
+    )

@@ -1,0 +1,206 @@
+"""Scheduling policies: which waiting request is the next candidate for admission (paper, section III).
+
+The engine serves decodes and prefills under way first; a policy only orders what waits. Inside a predicted class the
+order is always first come, first served, so a policy's whole choice is between the oldest waiting predicted-short
+request, the oldest waiting predicted-long one, and *promoting* the latter ahead of its turn.
+
+To add a policy, write one rule and one class here and name the class in `BUILT_IN`; sweeps, figures and the tests of
+invariants take it from there. A rule is a named tuple of numbers with three methods in plain Python, which
+`qba.engine` compiles. They may use arithmetic, comparisons and ``state``, an array of `STATE_SIZE` integers that starts
+at 0 and that the engine records (`COUNTER`, `DEBT`):
+
+``pick(rule, state, short, long, aged)``
+    Return `SHORT`, `LONG` or `PROMOTED`. ``short`` and ``long`` are the places in order of arrival of the oldest waiting
+    request of that predicted class, or -1 where none waits (never both); ``aged`` tells whether the long one has waited
+    longer than the aging threshold and may be promoted at this batch boundary.
+``started(rule, state, choice)``
+    The request picked was admitted.
+``prefilled(rule, state, long, promoted)``
+    A request completed its prefill; called in the order of completion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar, NamedTuple
+
+from qba.errors import InputError
+from qba.validate import number, whole_number
+
+SHORT, LONG, PROMOTED = 0, 1, 2
+COUNTER, DEBT, PROMOTING = 0, 1, 2
+STATE_SIZE = 4
+NO_AGING = float("nan")
+
+
+class FCFSRule(NamedTuple):
+    aging_quantile: float
+
+    def pick(rule, state, short, long, aged):
+        if long < 0 or 0 <= short < long:
+            return SHORT
+        return LONG
+
+    def started(rule, state, choice):
+        pass
+
+    def prefilled(rule, state, long, promoted):
+        pass
+
+
+class PSFRule(NamedTuple):
+    aging_quantile: float
+
+    def pick(rule, state, short, long, aged):
+        return SHORT if short >= 0 else LONG
+
+    def started(rule, state, choice):
+        pass
+
+    def prefilled(rule, state, long, promoted):
+        pass
+
+
+class AARule(NamedTuple):
+    aging_quantile: float
+
+    def pick(rule, state, short, long, aged):
+        if aged:
+            return PROMOTED
+        return SHORT if short >= 0 else LONG
+
+    def started(rule, state, choice):
+        pass
+
+    def prefilled(rule, state, long, promoted):
+        pass
+
+
+class QBARule(NamedTuple):
+    aging_quantile: float
+    quota: int
+
+    def pick(rule, state, short, long, aged):
+        if aged and state[DEBT] and not state[PROMOTING]:
+            return PROMOTED
+        return SHORT if short >= 0 else LONG
+
+    def started(rule, state, choice):
+        if choice == PROMOTED:
+            state[PROMOTING] = 1
+
+    def prefilled(rule, state, long, promoted):
+        if promoted:
+            state[PROMOTING] = state[DEBT] = state[COUNTER] = 0
+        elif not long and not state[DEBT]:
+            state[COUNTER] += 1
+            if state[COUNTER] == rule.quota:
+                state[DEBT] = 1
+
+
+class Policy:
+    """A scheduling policy: frozen parameters and the rule that the engine compiles."""
+
+    rule_class: ClassVar[type]
+
+    @property
+    def name(self) -> str:
+        """Name in tables, datasets and figures."""
+        return type(self).__name__
+
+    @property
+    def rule(self) -> NamedTuple:
+        """The compiled part's parameters; a policy without aging has a threshold quantile of NaN."""
+        return self.rule_class(**{"aging_quantile": NO_AGING} | {f.name: getattr(self, f.name) for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class FCFS(Policy):
+    """First come, first served: order of arrival, labels unused (paper, section III-A1)."""
+
+    rule_class = FCFSRule
+
+
+@dataclass(frozen=True)
+class PSF(Policy):
+    """Predicted-short first: predicted-long requests only while no predicted-short one waits (section III-A3)."""
+
+    rule_class = PSFRule
+
+
+@dataclass(frozen=True)
+class AA(Policy):
+    """Aggressive aging: every aged predicted-long request goes ahead of the predicted-short ones (section III-A5).
+
+    Parameters
+    ----------
+    aging_quantile : float
+        γ in (0, 1]; a request is aged when it has waited longer than this quantile of the waits of all requests
+        started at earlier batch boundaries.
+
+    Raises
+    ------
+    InputError
+        If γ lies outside its range.
+    """
+
+    aging_quantile: float = 0.8
+    rule_class = AARule
+
+    def __post_init__(self) -> None:
+        _check_quantile(self)
+
+
+@dataclass(frozen=True)
+class QBA(Policy):
+    """Quota-based aging: one aged predicted-long promotion for every k predicted-short admissions (section III-A6).
+
+    A predicted-short request counts when its prefill completes. At the k-th, a promotion debt is earned; while it
+    stands the counter rests, and it is cleared, with the counter, when the prefill of the promoted request completes.
+
+    Parameters
+    ----------
+    quota : int
+        k, at least 1.
+    aging_quantile : float
+        γ in (0, 1], as in `AA`.
+
+    Raises
+    ------
+    InputError
+        If a parameter lies outside its range.
+    """
+
+    quota: int = 5
+    aging_quantile: float = 0.8
+    rule_class = QBARule
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quota", whole_number("QBA", "quota", self.quota, at_least=1))
+        _check_quantile(self)
+
+
+BUILT_IN: tuple[type[Policy], ...] = (FCFS, PSF, AA, QBA)
+
+
+def policy_by_name(name: str, **parameters: float) -> Policy:
+    """Make a policy from its name and parameters, as the command line and notebooks give them.
+
+    Raises
+    ------
+    InputError
+        If there is no such policy, or it has no such parameter.
+    """
+    known = {cls.__name__: cls for cls in BUILT_IN}
+    if name not in known:
+        raise InputError(f"unknown policy {name!r}: there are {', '.join(known)}")
+    own = [f.name for f in fields(known[name])]
+    for parameter in parameters:
+        if parameter not in own:
+            raise InputError(f"policy {name} has no parameter {parameter!r}: it has {', '.join(own) or 'none'}")
+    return known[name](**parameters)
+
+
+def _check_quantile(policy: AA | QBA) -> None:
+    value = number(policy.name, "aging_quantile", policy.aging_quantile, above=0, at_most=1)
+    object.__setattr__(policy, "aging_quantile", value)

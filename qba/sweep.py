@@ -1,0 +1,250 @@
+"""Grids of simulations: every policy at every point, with the same replications, over all cores.
+
+Replication r draws the same requests for every policy, engine and error rate (paired comparisons), and a point's result
+depends on nothing but the point: not on the executor, its number of workers or the order in which pieces end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from tqdm.auto import tqdm
+
+from qba.config import EngineConfig
+from qba.engine.simulate import serve
+from qba.errors import InputError
+from qba.metrics import SUMMARY, summary_values
+from qba.policies import BUILT_IN, Policy
+from qba.predictor import mislabel
+from qba.requests import Requests
+from qba.workload import synthetic
+
+RUNS_PER_PIECE = 100
+"""Simulations in one piece of work: about a tenth of a second, long against the cost of handing it out."""
+
+AXIS_TEXT = {
+    "rate": ("requests/s", "arrival rate"),
+    "seed": ("1", "replication"),
+    "policy": ("1", "scheduling policy"),
+    "window": ("1", "trace window"),
+    "quota": ("1", "short admissions for each promotion (k)"),
+    "aging_quantile": ("1", "quantile level of the aging threshold (gamma)"),
+    "short_to_long": ("1", "probability that a true short is predicted long"),
+    "long_to_short": ("1", "probability that a true long is predicted short"),
+}
+
+WORKLOAD_AXES = tuple(name for name in inspect.signature(synthetic).parameters if name != "seed")
+PREDICTION_AXES = ("short_to_long", "long_to_short")
+ENGINE_AXES = tuple(f.name for f in fields(EngineConfig))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a grid without its seed. Hashable, so that a point that occurs twice is simulated once."""
+
+    workload: tuple[tuple[str, float], ...]
+    prediction: tuple[tuple[str, float], ...]
+    policy: Policy
+    config: EngineConfig
+
+
+def sweep(
+    policies: Sequence[Policy],
+    rate: float | Sequence[float] = 32,
+    seeds: int | Sequence[int] = 100,
+    config: EngineConfig = EngineConfig(),
+    executor: Executor | None = None,
+    progress: bool = True,
+    **axes: Sequence[float],
+) -> xr.Dataset:
+    """Simulate the synthetic workload on a grid.
+
+    Parameters
+    ----------
+    policies : sequence of Policy
+    rate : sequence of float
+        λ in requests/s.
+    seeds : int or sequence of int
+        Number of replications, or which.
+    config : EngineConfig
+    executor : concurrent.futures.Executor, optional
+        Where the pieces run. Default: threads on all cores (the compiled loop releases Python's lock). It is left open.
+    progress : bool
+        Show a progress bar.
+    **axes : sequence of float
+        More dimensions: parameters of `qba.synthetic`, ``short_to_long`` and ``long_to_short`` (prediction errors), fields
+        of `EngineConfig`, or parameters of the policies. A policy without the parameter is the same all along that axis.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions (policy, rate, …axes, seed); one variable for each statistic of `qba.summarize`.
+
+    Raises
+    ------
+    InputError
+        If an axis is unknown or empty, or a value lies outside its range.
+    """
+    policies = _check_policies(policies)
+    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
+        seeds = range(seeds)
+    grid = {"rate": rate, **axes}
+    grid = {name: _axis(name, values, policies) for name, values in grid.items()}
+    seeds = [int(s) for s in _axis("seed", seeds, policies)]
+
+    points = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+    cases = [_case(policy, point, config) for policy in policies for point in points]
+    unique = list(dict.fromkeys(cases))
+    place = {case: i for i, case in enumerate(unique)}
+    pieces = []
+    for _, group in itertools.groupby(sorted(range(len(unique)), key=lambda i: unique[i].workload), lambda i: unique[i].workload):
+        group = list(group)
+        pieces += [(group, block) for block in _blocks(range(len(seeds)), max(1, RUNS_PER_PIECE // len(group)))]
+
+    values = np.empty((len(unique), len(seeds), len(SUMMARY)))
+    tasks = [(([unique[i] for i in group], [seeds[j] for j in block]), np.ix_(group, block)) for group, block in pieces]
+    _run_all(_serve_cases, tasks, values, executor, progress)
+    values = values[[place[case] for case in cases]]
+    shape = (len(policies), *(len(v) for v in grid.values()), len(seeds))
+    coords = {"policy": _labels(policies), **grid, "seed": seeds}
+    return _grid_dataset(values.reshape(*shape, len(SUMMARY)), coords)
+
+
+def replay(
+    windows: Sequence[Requests],
+    policies: Sequence[Policy] = tuple(cls() for cls in BUILT_IN),
+    config: EngineConfig = EngineConfig(),
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Simulate given requests, such as windows of a trace, under every policy.
+
+    Parameters
+    ----------
+    windows : sequence of Requests
+    policies, config, executor, progress
+        As in `sweep`.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions (policy, window); one variable for each statistic of `qba.summarize`.
+    """
+    policies = _check_policies(policies)
+    windows = list(windows)
+    if not windows:
+        raise InputError("replay: windows is empty, but at least one window of requests is needed")
+    values = np.empty((len(policies), len(windows), len(SUMMARY)))
+    blocks = _blocks(range(len(windows)), max(1, RUNS_PER_PIECE // len(policies)))
+    everyone = range(len(policies))
+    tasks = [((policies, config, [windows[j] for j in block]), np.ix_(everyone, block)) for block in blocks]
+    _run_all(_serve_windows, tasks, values, executor, progress)
+    return _grid_dataset(values, {"policy": _labels(policies), "window": list(range(len(windows)))})
+
+
+def _serve_cases(cases: Sequence[Case], seeds: Sequence[int]) -> np.ndarray:
+    """One piece of a sweep: shape (cases, seeds, statistics). The cases share their workload."""
+    values = np.empty((len(cases), len(seeds), len(SUMMARY)))
+    for j, seed in enumerate(seeds):
+        requests = synthetic(**dict(cases[0].workload), seed=seed)
+        predicted = {(): requests}
+        for i, case in enumerate(cases):
+            if case.prediction not in predicted:
+                predicted[case.prediction] = mislabel(requests, **dict(case.prediction), seed=seed)
+            chosen = predicted[case.prediction]
+            values[i, j] = summary_values(chosen, case.policy, case.config, serve(chosen, case.policy, case.config))
+    return values
+
+
+def _serve_windows(policies: Sequence[Policy], config: EngineConfig, windows: Sequence[Requests]) -> np.ndarray:
+    """One piece of a replay: shape (policies, windows, statistics)."""
+    return np.array(
+        [[summary_values(w, policy, config, serve(w, policy, config)) for w in windows] for policy in policies]
+    )
+
+
+def _run_all(
+    function: Callable[..., np.ndarray],
+    tasks: Iterable[tuple[tuple, tuple]],
+    values: np.ndarray,
+    executor: Executor | None,
+    progress: bool,
+) -> None:
+    """Run the tasks ((arguments, place) pairs) and write each result to its place in ``values``."""
+    if executor is None:
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            return _run_all(function, tasks, values, threads, progress)
+    futures = {executor.submit(function, *arguments): place for arguments, place in tasks}
+    try:
+        with tqdm(total=values.shape[0] * values.shape[1], unit="run", disable=not progress, leave=False) as bar:
+            for future in as_completed(futures):
+                result = future.result()
+                values[futures[future]] = result
+                bar.update(result.shape[0] * result.shape[1])
+    finally:
+        for future in futures:
+            future.cancel()  # after an error or an interrupt, what has not started need not
+
+
+def _case(policy: Policy, point: Mapping[str, float], config: EngineConfig) -> Case:
+    own = {f.name for f in fields(policy)}
+    engine = {name: value for name, value in point.items() if name in ENGINE_AXES}
+    return Case(
+        workload=tuple((name, value) for name, value in point.items() if name in WORKLOAD_AXES),
+        prediction=tuple((name, value) for name, value in point.items() if name in PREDICTION_AXES),
+        policy=replace(policy, **{name: value for name, value in point.items() if name in own}),
+        config=replace(config, **engine),
+    )
+
+
+def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
+    own = {f.name for policy in policies for f in fields(policy)}
+    known = {*WORKLOAD_AXES, *PREDICTION_AXES, *ENGINE_AXES, *own, "seed"}
+    if name not in known:
+        raise InputError(f"sweep: unknown axis {name!r}: there are {', '.join(sorted(known))}")
+    values = np.atleast_1d(values)
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
+        raise InputError(f"sweep: axis {name} must be a number or a list of numbers, not empty")
+    if len(np.unique(values)) != len(values):
+        raise InputError(f"sweep: axis {name} names a value twice")
+    return values.tolist()
+
+
+def _check_policies(policies: Sequence[Policy]) -> list[Policy]:
+    if isinstance(policies, Policy):
+        policies = [policies]
+    if isinstance(policies, str) or not all(isinstance(p, Policy) for p in policies) or not len(policies):
+        raise InputError(f"policies = {policies!r}, but it must be a list of policies such as [qba.PSF(), qba.QBA()]")
+    if len(set(policies)) != len(policies):
+        raise InputError("policies: the same policy with the same parameters is named twice")
+    return list(policies)
+
+
+def _labels(policies: Sequence[Policy]) -> list[str]:
+    """Names, or where two policies share one, the name with its parameters."""
+    names = [policy.name for policy in policies]
+    return [p.name if names.count(p.name) == 1 else repr(p) for p in policies]
+
+
+def _blocks(items: Sequence[int], size: int) -> list[list[int]]:
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def _grid_dataset(values: np.ndarray, coords: Mapping[str, list]) -> xr.Dataset:
+    described = {
+        name: (name, axis, dict(zip(("units", "long_name"), AXIS_TEXT.get(name, ("1", name.replace("_", " "))))))
+        for name, axis in coords.items()
+    }
+    variables = {
+        name: (tuple(coords), values[..., i], {"units": units, "long_name": text})
+        for i, (name, (units, text)) in enumerate(SUMMARY.items())
+    }
+    return xr.Dataset(variables, coords=described)
