@@ -3,9 +3,12 @@
 from qba.config import EngineConfig
 from qba.engine import simulate
 from qba.errors import InputError
+from qba.metrics import summarize
 from qba.policies import AA, FCFS, PSF, QBA
 from qba.predictor import mislabel
 from qba.requests import Requests
+from qba.sweeps import sweep
+from qba.traces import read_trace
 from qba.workload import synthetic
 
 __all__ = [
@@ -17,6 +20,9 @@ __all__ = [
     "InputError",
     "Requests",
     "mislabel",
+    "read_trace",
     "simulate",
+    "summarize",
+    "sweep",
     "synthetic",
 ]

@@ -94,11 +94,8 @@ def sweep(
         If an axis is unknown or empty, or a value lies outside its range.
     """
     policies = _check_policies(policies)
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
-        seeds = range(seeds)
-    grid = {"rate": rate, **axes}
-    grid = {name: _axis(name, values, policies) for name, values in grid.items()}
-    seeds = [int(s) for s in _axis("seed", seeds, policies)]
+    seeds = _check_seeds(seeds)
+    grid = {name: _axis(name, values, policies) for name, values in {"rate": rate, **axes}.items()}
 
     points = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
     cases = [_case(policy, point, config) for policy in policies for point in points]
@@ -111,7 +108,7 @@ def sweep(
 
     values = np.empty((len(unique), len(seeds), len(SUMMARY)))
     tasks = [(([unique[i] for i in group], [seeds[j] for j in block]), np.ix_(group, block)) for group, block in pieces]
-    _run_all(_serve_cases, tasks, values, executor, progress)
+    run_pieces(_serve_cases, tasks, values, executor, progress)
     values = values[[place[case] for case in cases]]
     shape = (len(policies), *(len(v) for v in grid.values()), len(seeds))
     coords = {"policy": _labels(policies), **grid, "seed": seeds}
@@ -146,7 +143,7 @@ def replay(
     blocks = _blocks(range(len(windows)), max(1, RUNS_PER_PIECE // len(policies)))
     everyone = range(len(policies))
     tasks = [((policies, config, [windows[j] for j in block]), np.ix_(everyone, block)) for block in blocks]
-    _run_all(_serve_windows, tasks, values, executor, progress)
+    run_pieces(_serve_windows, tasks, values, executor, progress)
     return _grid_dataset(values, {"policy": _labels(policies), "window": list(range(len(windows)))})
 
 
@@ -171,7 +168,7 @@ def _serve_windows(policies: Sequence[Policy], config: EngineConfig, windows: Se
     )
 
 
-def _run_all(
+def run_pieces(
     function: Callable[..., np.ndarray],
     tasks: Iterable[tuple[tuple, tuple]],
     values: np.ndarray,
@@ -181,7 +178,7 @@ def _run_all(
     """Run the tasks ((arguments, place) pairs) and write each result to its place in ``values``."""
     if executor is None:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            return _run_all(function, tasks, values, threads, progress)
+            return run_pieces(function, tasks, values, threads, progress)
     futures = {executor.submit(function, *arguments): place for arguments, place in tasks}
     try:
         with tqdm(total=values.shape[0] * values.shape[1], unit="run", disable=not progress, leave=False) as bar:
@@ -207,7 +204,7 @@ def _case(policy: Policy, point: Mapping[str, float], config: EngineConfig) -> C
 
 def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     own = {f.name for policy in policies for f in fields(policy)}
-    known = {*WORKLOAD_AXES, *PREDICTION_AXES, *ENGINE_AXES, *own, "seed"}
+    known = {*WORKLOAD_AXES, *PREDICTION_AXES, *ENGINE_AXES, *own}
     if name not in known:
         raise InputError(f"sweep: unknown axis {name!r}: there are {', '.join(sorted(known))}")
     values = np.atleast_1d(values)
@@ -216,6 +213,14 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     if len(np.unique(values)) != len(values):
         raise InputError(f"sweep: axis {name} names a value twice")
     return values.tolist()
+
+
+def _check_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Which replications: a number n means 0 … n − 1."""
+    given = np.asarray(range(seeds) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size or len(np.unique(given)) != given.size:
+        raise InputError(f"sweep: seeds = {seeds!r}, but it must be a number of at least 1 or a list of different seeds")
+    return given.tolist()
 
 
 def _check_policies(policies: Sequence[Policy]) -> list[Policy]:

@@ -1,0 +1,59 @@
+# Every target sets itself up: a virtual environment in .venv, the locked dependencies, the package itself.
+# Another Python: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+.DEFAULT_GOAL := help
+
+# An environment of the caller's must not reach into ours.
+unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX
+
+# The stamp says where and with what .venv was built: a copied or moved folder, or another PYTHON, builds it anew.
+STAMP := .venv/built
+BUILD := $(CURDIR) $(PYTHON)
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(BUILD))
+.PHONY: $(STAMP)
+endif
+
+.PHONY: help reproduce test bench lab notebooks lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
+
+reproduce: $(STAMP) ## every figure and table of the paper at full size, into results/
+	@.venv/bin/python -m qba reproduce
+
+test: $(STAMP) ## all tests, and every notebook run again and compared with what it shows
+	@.venv/bin/python -m pytest --nbval --nbval-current-env tests notebooks
+
+bench: $(STAMP) ## how fast the engine is on this machine
+	@.venv/bin/python -m pytest --benchmark-only tests/benchmarks
+
+lab: $(STAMP) ## the notebooks in JupyterLab
+	@.venv/bin/python -m jupyterlab notebooks
+
+notebooks: $(STAMP) ## run the notebooks at their small size and write them back (after changing one)
+	@.venv/bin/python -m qba.notebooks
+
+lock: ## resolve requirements.lock anew (needs uv; LOCK_OPTIONS=--upgrade takes the newest releases)
+	@command -v uv >/dev/null || { echo "make lock needs uv, which is not installed: pip install uv" >&2; exit 1; }
+	@uv pip compile pyproject.toml --all-extras --group lock --output-file requirements.lock --quiet --no-config \
+	    --universal --python-version 3.11 --fork-strategy fewest --generate-hashes --no-emit-index-url \
+	    --custom-compile-command "make lock" $(LOCK_OPTIONS)
+
+clean: ## remove .venv, caches and downloaded data; results stay
+	rm -rf .venv .pytest_cache .hypothesis .benchmarks build dist qba.egg-info
+	find qba tests notebooks -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+	git clean -fdXq data
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || \
+	    { echo "Python 3.11 or newer is needed; $(PYTHON) is not found. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed; $(PYTHON) is $$("$(PYTHON)" -V 2>&1). Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo "$(PYTHON) lacks the venv module (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@echo "setting up .venv (about a minute, once)"
+	@"$(PYTHON)" -m venv --clear .venv
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@printf '%s\n' "$(BUILD)" > $(STAMP)

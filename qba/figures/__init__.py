@@ -1,0 +1,41 @@
+"""Figures: plain functions from datasets to Altair charts. They average and select, and never simulate."""
+
+from qba.figures.azure import azure_2023, table2
+from qba.figures.engine import batch_timeline, lengths
+from qba.figures.paper import (
+    aging_tail,
+    load_mean,
+    load_tail,
+    model_mean,
+    prediction_errors,
+    quota_mean,
+    quota_tail,
+)
+from qba.figures.published import FIGURES, Figure, draw, draw_all, read_scorecard, reader, specification, to_svg
+from qba.figures.ratios import scorecard
+from qba.figures.style import POLICY_STYLE, use
+
+__all__ = [
+    "FIGURES",
+    "POLICY_STYLE",
+    "Figure",
+    "aging_tail",
+    "azure_2023",
+    "batch_timeline",
+    "draw",
+    "draw_all",
+    "lengths",
+    "load_mean",
+    "load_tail",
+    "model_mean",
+    "prediction_errors",
+    "quota_mean",
+    "quota_tail",
+    "read_scorecard",
+    "reader",
+    "scorecard",
+    "specification",
+    "table2",
+    "to_svg",
+    "use",
+]

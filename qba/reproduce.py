@@ -1,0 +1,139 @@
+"""The whole study: every notebook at the paper's size, then scorecard, figures and report, into the results folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qba import azure, claims, figures, report
+from qba.notebooks import run_notebook
+from qba.paths import repository, results_dir
+from qba.results import KEEPS, atomic_write, load, save
+from qba.traces import MissingTraceError, fetch_azure_2023
+
+FETCH_TIMEOUT_S = 5.0
+FULL_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Study:
+    """One notebook at full size: its parameters besides ``seeds``, and the datasets it promises."""
+
+    parameters: dict[str, Any] = field(default_factory=dict)
+    promises: tuple[str, ...] = ()
+    takes_seeds: bool = True
+
+
+STUDIES: dict[str, Study] = {
+    "00_setup": Study(takes_seeds=False),
+    "01_load_sweep": Study(
+        {"rates": list(range(26, 41)), "output": "load_sweep.nc", "model_output": "theory.nc"},
+        ("load_sweep.nc", "theory.nc"),
+    ),
+    "02_sensitivity": Study(
+        {"output": "sensitivity.nc", "delay_output": "promotion_delay.nc"}, ("sensitivity.nc", "promotion_delay.nc")
+    ),
+    "03_prediction_errors": Study({"output": "prediction_errors.nc"}, ("prediction_errors.nc",)),
+    "04_azure_validation": Study({"windows": 100, "output": "azure_standin.nc"}, ("azure_standin.nc",), False),
+    "05_scorecard": Study(takes_seeds=False),
+}
+"""Every notebook of the study, in order. The last only shows what the others and the steps between have written."""
+
+
+def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> list[claims.Row]:
+    """Run the study and write all of ``results/``.
+
+    Parameters
+    ----------
+    seeds : int
+        Replications of each synthetic operating point; the paper has 100.
+    say : callable
+        Takes each line of the account.
+
+    Returns
+    -------
+    list of dict
+        The scorecard's rows.
+
+    Raises
+    ------
+    InputError
+        If the results folder cannot be written, or a published dataset is neither there nor can be made.
+    NotebookError
+        If a notebook fails.
+    """
+    began = time.monotonic()
+    folder = results_dir()
+    atomic_write(folder / ".writable", "")  # better refused now than after minutes of work
+    (folder / ".writable").unlink()
+    say(f"reproducing the paper into {_shown(folder)}: {seeds} seeds a point, {len(STUDIES)} notebooks")
+    replay_2023(folder, say)
+    for name, study in STUDIES.items():
+        if name == "05_scorecard":
+            rows = write_accounts(folder)
+        started = time.monotonic()
+        parameters = study.parameters | ({"seeds": seeds} if study.takes_seeds else {})
+        output = folder / "notebooks" / f"{name}.ipynb"
+        run_notebook(name, output, parameters, promised=study.promises, progress=False)
+        made = ", ".join(study.promises) or "shown only"
+        say(f"  {name:<22} {time.monotonic() - started:5.1f} s   {made}")
+    started = time.monotonic()
+    drawn = figures.draw_all(folder)
+    page = report.write_report(folder)
+    say(f"  {len(drawn)} figures and {page.name:<10} {time.monotonic() - started:5.1f} s")
+    say("")
+    say_results(folder, rows, say)
+    say(f"done in {time.monotonic() - began:.0f} s; open {_shown(page)}")
+    return rows
+
+
+def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
+    """Replay the public traces of 2023, downloading them where they are not at hand; else keep the published dataset."""
+    target = folder / "azure_2023.nc"
+    try:
+        try:
+            study = azure.azure_2023_study(progress=False)
+        except MissingTraceError:
+            fetch_azure_2023(timeout=FETCH_TIMEOUT_S)
+            study = azure.azure_2023_study(progress=False)
+    except MissingTraceError as problem:
+        if not target.exists():  # another results folder begins with the repository's
+            published = repository() / "results" / target.name
+            load(published)  # raises where there is none to keep
+            atomic_write(target, published.read_bytes())
+        say(f"  azure_2023.nc kept as published: {problem}")
+        return
+    kept = study[[*KEEPS["azure_standin"], "dropped_requests"]]
+    save(kept, target, parameters={"windows": study.sizes["window"]}, sources=azure.SOURCES_2023)
+    say("  azure_2023.nc made from the real traces")
+
+
+def write_accounts(folder: Path) -> list[claims.Row]:
+    """The scorecard, as JSON in the results folder and, for the repository's own results, as the README's table."""
+    rows = claims.write_scorecard(folder)
+    readme = repository() / "README.md"
+    if folder == repository() / "results" and readme.exists():
+        text = readme.read_text(encoding="utf-8")
+        updated = claims.insert_table(text, rows)
+        if updated != text:
+            atomic_write(readme, updated)
+    return rows
+
+
+def say_results(folder: Path, rows: list[claims.Row], say: Callable[[str], None]) -> None:
+    """Print the scorecard and the two studies of Table II."""
+    for row in rows:
+        say(claims.line(row))
+    say("")
+    say("scorecard: " + ", ".join(f"{count} {status}" for status, count in claims.counts(rows).items()))
+    say("")
+    for name in ("azure_standin", "azure_2023"):
+        say(azure.table2_text(load(folder / f"{name}.nc")))
+        say("")
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,132 @@
+"""The scorecard: how rows are judged, that all are there, and that the published one is what the datasets say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy import stats
+
+from qba import claims, paths
+from qba.claims.evidence import CLOSE, NOT_REPRODUCED, REPRODUCED, Statement, grade_number, number
+from qba.claims.rows import CLAIMS
+from qba.intervals import mean_interval
+from qba.results import load
+
+RNG = np.random.default_rng(5)
+
+
+def by_seed(mean: float, spread: float = 1.0, seeds: int = 100, points: int = 1) -> xr.DataArray:
+    values = RNG.standard_normal((points, seeds))
+    values = (values - values.mean(axis=1, keepdims=True)) / values.std(axis=1, ddof=1, keepdims=True)
+    return xr.DataArray(mean + spread * values, dims=("rate", "seed"), coords={"rate": range(points)})
+
+
+def test_every_row_of_the_list_is_there_once():
+    assert sorted(claim.id for claim in CLAIMS) == [f"N{i:02}" for i in range(1, 27)] + [f"S{i:02}" for i in range(1, 24)]
+    assert all(claim.text and claim.kind in ("number", "statement") for claim in CLAIMS)
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [(1.15, REPRODUCED), (0.85, REPRODUCED), (1.151, CLOSE), (0.849, CLOSE), (1.3, CLOSE), (1.31, NOT_REPRODUCED), (-1, NOT_REPRODUCED)],
+)
+def test_numbers_are_graded_by_their_distance(value, status):
+    assert grade_number(1e3 * value, 1e3) == status
+    assert grade_number(-1e3 * value, -1e3) == status
+
+
+def test_a_mean_has_its_usual_standard_error_and_a_distance_in_both_sides_errors():
+    found = number(12.0, lambda mean: mean, by_seed(10, spread=3, seeds=25).isel(rate=0))
+    assert found.reproduced == pytest.approx(10)
+    assert found.standard_error == pytest.approx(3 / 5)
+    # the paper: 100 seeds of the same relative spread, 0.3 · 12 / 10
+    assert found.combined_se_distance == pytest.approx(-2 / np.hypot(0.6, 0.36))
+
+
+def test_a_ratio_of_paired_means_has_the_delta_methods_standard_error():
+    a, b = by_seed(10, 1, 400).isel(rate=0), by_seed(5, 1, 400).isel(rate=0)
+    a = a + 0.8 * (b - 5)  # correlated, as paired replications are
+    found = number(2.0, lambda x, y: x / y, a, b)
+    linear = (a - 10) / 5 - 10 / 25 * (b - 5)
+    assert found.standard_error == pytest.approx(float(linear.std(ddof=1)) / 20, rel=0.01)
+
+
+def test_intervals_are_students():
+    mean, low, high = mean_interval(by_seed(4, 2, 9).isel(rate=0))
+    assert float(mean) == pytest.approx(4)
+    assert float(high - mean) == float(mean - low) == pytest.approx(stats.t.ppf(0.975, 8) * 2 / 3)
+    assert np.isnan(mean_interval(xr.DataArray([1.0], dims="seed"))[1])
+
+
+def test_an_order_must_be_significant_in_pairs_at_every_point():
+    base = by_seed(10, 5, points=10)
+    shift = xr.DataArray(np.full(10, 0.5), dims="rate", coords={"rate": range(10)})
+    noise = by_seed(0, 1, points=10)
+    above = base + shift + noise  # half a unit: five standard errors in pairs, far within the spread of each
+    assert Statement().below("x", base, above).finding().status == REPRODUCED
+    assert Statement().below("x", above, base).finding().status == NOT_REPRODUCED
+    two_points_off = above.where(above.rate >= 2, base)
+    found = Statement().below("x", base, two_points_off).finding()
+    assert found.status == CLOSE
+    assert found.reproduced == "x: 8 of 10" and found.note == "x: not at rate 0, rate 1"
+    assert Statement().below("x", base, above.where(above.rate >= 3, base)).finding().status == NOT_REPRODUCED
+    insignificant = base + 0.1 * shift + noise
+    assert Statement().below("x", base, insignificant).finding().status == NOT_REPRODUCED
+
+
+def test_a_clear_difference_is_also_a_large_one():
+    low, noise = by_seed(10, 1), by_seed(0, 0.1)
+    assert Statement().clearly_below("x", low, low * 1.16 + noise).finding().status == REPRODUCED
+    assert Statement().clearly_below("x", low, low * 1.14 + noise).finding().status == NOT_REPRODUCED
+    assert Statement().clearly_below("x", low, low * 1.16 + 50 * noise).finding().status == NOT_REPRODUCED
+
+
+def test_closeness_is_graded_like_a_number_at_the_worst_point():
+    reference = by_seed(10, 1, points=3)
+    for factor, status in ((1.1, REPRODUCED), (0.8, CLOSE), (1.29, CLOSE), (0.6, NOT_REPRODUCED)):
+        values = reference * xr.DataArray([1, factor, 1], dims="rate", coords={"rate": range(3)})
+        assert Statement().close("x", values, reference).finding().status == status
+
+
+def test_a_statement_is_as_good_as_its_weakest_part():
+    yes, no = xr.DataArray([True] * 5), xr.DataArray([True] * 4 + [False])
+    assert Statement().holds("a", yes).holds("b", no).holds("c", yes).finding().status == CLOSE
+    assert Statement().holds("a", ~yes).holds("b", yes).finding("Why.").status == NOT_REPRODUCED
+
+
+# --- the published scorecard -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published() -> list[claims.Row]:
+    return claims.read_scorecard(paths.repository() / "results")
+
+
+def test_the_published_scorecard_is_what_the_published_datasets_say(published):
+    folder = paths.repository() / "results"
+    fresh = claims.scorecard({name: load(folder / f"{name}.nc") for name in claims.DATASETS})
+    assert json.loads(json.dumps(fresh)) == published
+    assert len(published) == 49
+
+
+def test_the_readme_shows_the_published_scorecard(published):
+    readme = (paths.repository() / "README.md").read_text(encoding="utf-8")
+    assert claims.insert_table(readme, published) == readme
+    assert all(f"| {row['id']} |" in readme for row in published)
+
+
+def test_rows_that_the_machine_cannot_check_say_so(published):
+    waiting = {row["id"] for row in published if row["status"] == claims.NEEDS_DATA}
+    assert waiting == {f"N{i}" for i in range(18, 27)} | {"S22"}
+    assert all("stand-in" in row["note"] for row in published if row["id"] in waiting)
+
+
+def test_a_mutated_dataset_changes_the_verdicts():
+    folder = paths.repository() / "results"
+    results = {name: load(folder / f"{name}.nc") for name in claims.DATASETS}
+    swapped = results["load_sweep"].assign_coords(policy=["PSF", "FCFS", "AA", "QBA"])
+    status = {row["id"]: row["status"] for row in claims.scorecard(results | {"load_sweep": swapped})}
+    assert status["N01"] == status["S03"] == status["S09"] == NOT_REPRODUCED

@@ -1,0 +1,120 @@
+"""The command line: what it prints, and one line and exit status 2 for every mistake of the user's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qba import paths
+from qba.cli import main
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n" + "".join(
+    f"2023-11-16 18:17:{i // 10:02}.{i % 10}000000,{50 + 7 * i % 400},{10 + 13 * i % 90}\r\n" for i in range(100)
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a good trace, a few bad ones and no results."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QBA_RESULTS_DIR", str(tmp_path / "results"))
+    monkeypatch.setenv("QBA_DATA_DIR", str(tmp_path / "none"))
+    (tmp_path / "good.csv").write_text(TRACE, newline="")
+    (tmp_path / "renamed.csv").write_text(TRACE.replace("ContextTokens", "Prompt"), newline="")
+    (tmp_path / "zero.csv").write_text(TRACE.replace(",50,", ",0,"), newline="")
+    (tmp_path / "huge.csv").write_text(TRACE.replace(",50,", ",9999,"), newline="")
+    (tmp_path / "header.csv").write_text(TRACE.split("\r\n")[0], newline="")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "results").mkdir()
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
+    try:
+        main(arguments)
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "COMMAND"),
+        (["tidy"], "invalid choice: 'tidy'"),
+        (["simulate", "--policies", "FCFS,SJF"], "unknown policy 'SJF': there are FCFS, PSF, AA, QBA"),
+        (["simulate", "--set", "speed=3"], "--set speed: no such parameter"),
+        (["simulate", "--set", "quota"], "'quota' must have the form NAME=VALUE"),
+        (["simulate", "--set", "quota=0"], "quota = 0"),
+        (["simulate", "--set", "aging_quantile=1.5"], "aging_quantile = 1.5"),
+        (["simulate", "--set", "kv_safety=0"], "kv_safety = 0"),
+        (["simulate", "--set", "kv_capacity=50"], "could never run"),
+        (["simulate", "--rate", "-3"], "rate = -3"),
+        (["simulate", "--rate", "fast"], "invalid float value: 'fast'"),
+        (["simulate", "missing.csv"], "missing.csv"),
+        (["simulate", "results"], "directory"),
+        (["simulate", "empty.csv"], "empty.csv"),
+        (["simulate", "header.csv"], "header.csv"),
+        (["simulate", "renamed.csv"], "Prompt"),
+        (["simulate", "zero.csv"], "line 2"),
+        (["simulate", "huge.csv"], "9999"),
+        (["simulate", "good.csv", "--columns", "arrival=TIME,prompt=ContextTokens,response=GeneratedTokens"], "TIME"),
+        (["simulate", "good.csv", "--columns", "arrival"], "NAME=VALUE"),
+        (["notebook", "7_nothing", "out.ipynb"], "00_setup"),
+        (["notebook", "01_load_sweep", "out.ipynb", "-p", "seedz", "3"], "did you mean 'seeds'"),
+        (["notebook", "01_load_sweep", "out.ipynb", "-p", "seeds", "three"], "int is needed"),
+        (["reproduce", "--seeds", "0"], "seeds = 0"),
+        (["reproduce", "--seeds", "3", "--results", "file"], "cannot be written"),
+        (["reproduce", "--seeds", "3", "--results", "/proc/none"], "cannot be written"),
+        (["scorecard"], "scorecard.json"),
+        (["draw"], "load_sweep.nc"),
+        (["fetch", "azure-1999"], "azure-1999"),
+    ],
+)
+def test_a_mistake_ends_in_one_line_and_status_2(folder, capsys, arguments, message):
+    before = sorted(folder.rglob("*"))
+    status, out, err = run(capsys, *arguments)
+    assert status == 2
+    assert err.startswith("qba: ") and err.count("\n") == 1 and message in err
+    assert "Traceback" not in err + out
+    assert sorted(folder.rglob("*")) == before, "nothing may be written"
+
+
+def test_simulate_summarises_each_policy(folder, capsys):
+    status, out, _ = run(capsys, "simulate", "--policies", "PSF,QBA", "--set", "quota=2", "--rate", "30", "--seed", "4")
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("<Requests: 3,000 over")
+    assert [line.split()[0] for line in lines[2:]] == ["PSF", "QBA"]
+
+
+def test_simulate_reads_and_rescales_a_trace(folder, capsys):
+    status, out, _ = run(capsys, "simulate", "good.csv", "--rate", "99")
+    assert status == 0 and "<Requests: 100 over 1.0 s" in out
+    columns = "arrival=TIMESTAMP,prompt=Prompt,response=GeneratedTokens"
+    status, out, _ = run(capsys, "simulate", "renamed.csv", "--columns", columns)
+    assert status == 0 and "<Requests: 100 over 9.9 s" in out
+
+
+def test_a_notebook_runs_with_its_parameters(folder, capsys):
+    status, out, err = run(capsys, "notebook", "0", "out.ipynb", "-p", "end_s", "21")
+    assert status == 0, err
+    assert "end_s = 21.0" in (folder / "out.ipynb").read_text()
+
+
+def test_scorecard_prints_the_published_rows(capsys):
+    status, out, _ = run(capsys, "scorecard", "--results", str(paths.repository() / "results"))
+    assert status == 0 and out.count("\n") == 50 and "N26" in out
+
+
+def test_help_is_quick_and_python_m_works():
+    done = subprocess.run([sys.executable, "-m", "qba", "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "reproduce" in done.stdout
+    done = subprocess.run([sys.executable, "-m", "qba", "simulate", "no.csv"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1

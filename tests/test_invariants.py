@@ -1,0 +1,228 @@
+"""What must hold on every run, whatever the policy: checked on `run` and `batches` alone, not by another simulation.
+
+Every built-in policy is covered through `BUILT_IN`, each check by drawn cases and by a larger heavy load. Token counts
+and times are compared exactly; only two sums of many products, Little's law and the busy time, have a tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from record import Record
+from strategies import AMPLE_KV, SMALL, cases, flipped, policy_of
+
+import qba
+from qba.policies import BUILT_IN
+
+# ------------------------------------------------------------------------------------------ the invariants, one each
+
+
+def no_request_is_lost_or_served_twice(r):
+    assert r.tokens == r.batch_tokens.sum() == (r.prompt_tokens + r.response_tokens).sum()
+    assert r.prefill_tokens.sum() == r.prompt_tokens.sum()
+    assert r.batches == len(r.time_s)
+    assert r.admissions.sum() == len(r.requests)
+    np.testing.assert_array_equal(np.bincount(r.start_batch, minlength=r.batches), r.admissions)
+    assert (r.arrival_s <= r.start_s).all()
+    # A prompt needs so many batches at least, a response so many at least.
+    chunks, blocks = -(-r.prompt_tokens // r.config.token_budget), -(-r.response_tokens // r.config.decode_block)
+    assert (r.prefill_batch - r.start_batch + 1 >= chunks).all()
+    assert (r.finish_batch - r.prefill_batch >= blocks).all()
+    assert (r.prefill_end_s < r.first_token_s).all() and (r.first_token_s <= r.finish_s).all()
+    # No more prompt tokens are served than were let in, and those of a completed prefill were all served.
+    served = np.cumsum(r.prefill_tokens)
+    for i in range(r.batches):
+        assert r.prompt_tokens[r.prefill_batch <= i].sum() <= served[i] <= r.prompt_tokens[r.start_batch <= i].sum()
+
+
+def the_token_budget_is_kept(r):
+    assert (r.decode_tokens >= 0).all() and (r.prefill_tokens >= 0).all()
+    assert (r.batch_tokens <= r.config.token_budget).all()
+
+
+def live_kv_is_what_was_served_and_not_yet_freed(r):
+    freed = np.bincount(r.finish_batch, weights=r.prompt_tokens + r.response_tokens, minlength=r.batches)
+    live = np.cumsum(r.batch_tokens) - (np.cumsum(freed) - freed)
+    np.testing.assert_array_equal(r.live_kv_tokens, live)
+    assert r.peak_kv_tokens == live.max()
+    assert r.kv_overflows == (live > r.config.kv_capacity).sum()
+
+
+def no_admission_passes_the_safe_limit(r):
+    # Inside a boundary the projection only grows, so it is enough to look at it after the last admission.
+    assert (r.projected_kv[r.admissions > 0] <= r.config.kv_safety * r.config.kv_capacity).all()
+
+
+def decodes_come_before_prefills(r):
+    # Wherever prefill tokens were served or budget was left over, every decoding request got its full block: all that
+    # do not finish in this batch got q tokens, those that do finish at least one and at most q.
+    for i in np.flatnonzero((r.prefill_tokens > 0) | (r.batch_tokens < r.config.token_budget)):
+        decoding = (r.prefill_batch < i) & (r.finish_batch >= i)
+        finishing = (decoding & (r.finish_batch == i)).sum()
+        full = r.config.decode_block * (decoding.sum() - finishing)
+        assert full + finishing <= r.decode_tokens[i] <= full + r.config.decode_block * finishing
+
+
+def a_predicted_class_is_served_first_come_first_served(r):
+    for label in (False, True):
+        in_class = r.predicted_long == label  # promoted requests too: the one promoted is the oldest
+        assert (np.diff(r.start_s[in_class]) >= 0).all()
+        assert (np.diff(r.prefill_end_s[in_class]) >= 0).all()
+
+
+def the_clock_goes_forward_and_stops_only_when_nothing_is_there(r):
+    assert (r.batch_tokens >= 1).all()
+    c = r.config
+    law = [c.batch_overhead_s + c.token_time_s * max(0, b - c.knee_tokens) for b in r.batch_tokens]
+    np.testing.assert_array_equal(r.duration_s, law)
+    assert r.time_s[0] == r.arrival_s[0]
+    assert (np.diff(r.time_s) > 0).all()
+    assert (r.time_s[1:] >= r.end_s[:-1]).all()
+    for i in np.flatnonzero(r.time_s[1:] > r.end_s[:-1]):
+        there = r.arrival_s <= r.end_s[i]
+        assert (r.finish_batch[there] <= i).all()  # all who had come had left
+        assert r.time_s[i + 1] == r.arrival_s[~there].min()  # and work goes on with the very next arrival
+    assert r.makespan_s == r.end_s[-1] - r.arrival_s[0]
+    assert math.isclose(r.busy_s, r.duration_s.sum(), rel_tol=1e-12)
+
+
+def budget_is_left_over_only_where_nobody_can_be_admitted(r):
+    for i in np.flatnonzero(r.batch_tokens < r.config.token_budget):
+        waiting = r.waiting_after(i)
+        if len(waiting):
+            # One of the two heads of the queue was refused: its prompt would have passed the safe limit.
+            heads = [waiting[r.predicted_long[waiting] == label][:1] for label in (False, True)]
+            prompts = r.prompt_tokens[np.concatenate(heads)]
+            assert (r.projected_kv[i] + prompts > r.config.kv_safety * r.config.kv_capacity).any()
+
+
+def littles_law_holds(r):
+    """The time integral of the number waiting, added up from the recorded queue, is the sum of the waits.
+
+    Between boundary i and the next, those left waiting after the admissions wait all the time, and who arrives in
+    between waits from then on.
+    """
+    nxt = np.append(r.time_s[1:], r.end_s[-1])
+    left = r.waiting_short + r.waiting_long - r.admissions
+    integral = (left * (nxt - r.time_s)).sum()
+    joins = np.searchsorted(r.time_s, r.arrival_s)  # the boundary at which each request joins the queue
+    integral += (r.time_s[joins] - r.arrival_s).sum()
+    assert math.isclose(integral, (r.start_s - r.arrival_s).sum(), rel_tol=1e-9, abs_tol=1e-12)
+    np.testing.assert_array_equal(r.wait_s, r.start_s - r.arrival_s)
+
+
+def promotions_are_of_aged_predicted_long_requests(r):
+    aging = not np.isnan(r.threshold_s).any()
+    assert aging or np.isnan(r.threshold_s).all()
+    aged = r.predicted_long & (r.wait_s > r.threshold_s[r.start_batch])  # all False where θ is NaN
+    assert (aged | ~r.promoted).all()
+    np.testing.assert_array_equal(np.bincount(r.start_batch[r.promoted], minlength=r.batches), r.promotions)
+    longs = r.predicted_long.sum()
+    expected = [r.promoted.sum() / longs, aged.sum() / longs] if aging and longs else [np.nan, np.nan]
+    np.testing.assert_array_equal([r.promoted_fraction, r.aged_fraction], expected)
+
+
+INVARIANTS = [
+    no_request_is_lost_or_served_twice,
+    the_token_budget_is_kept,
+    live_kv_is_what_was_served_and_not_yet_freed,
+    no_admission_passes_the_safe_limit,
+    decodes_come_before_prefills,
+    a_predicted_class_is_served_first_come_first_served,
+    the_clock_goes_forward_and_stops_only_when_nothing_is_there,
+    budget_is_left_over_only_where_nobody_can_be_admitted,
+    littles_law_holds,
+    promotions_are_of_aged_predicted_long_requests,
+]
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_invariants_on_drawn_cases(kind):
+    @settings(SMALL, max_examples=150)
+    @given(case=cases(), policy=policy_of(kind))
+    def hold(case, policy):
+        record = Record(case[0], policy, case[1])
+        for invariant in INVARIANTS:
+            invariant(record)
+
+    hold()
+
+
+@pytest.fixture(scope="module")
+def heavy():
+    """Record of a load past saturation with wrong labels, once for each policy."""
+    requests = flipped(rate=40, seed=3)
+    return {kind: Record(requests, kind(), qba.EngineConfig()) for kind in BUILT_IN}
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS)
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_invariants_on_a_heavy_load(kind, invariant, heavy):
+    assert heavy[kind].blocked_admissions > 0
+    invariant(heavy[kind])
+
+
+# ---------------------------------------------------------------------------------------------- the conservation law
+#
+# With B = q = 1 a batch is one token and takes a fixed time T. Decodes come first and continuations next, so a request
+# that has started holds the engine for P + D batches in a row: one server, no preemption, service times
+# S_i = (P_i + D_i) T, and the next candidate starts at the very boundary at which the one before it leaves.
+# The unfinished work V(t) then falls at rate 1 whenever there is any and jumps by S_i at each arrival, whatever the
+# order: it is the same function of time for every policy. Request i contributes S_i to it while it waits and a
+# triangle while it is served, so
+#     integral of V = sum over i of (S_i W_i + S_i^2 / 2),
+# and the sum of S_i W_i is the same for every policy, run by run. (A boundary inside a busy period may fall after an
+# arrival, which then waits for it under every policy alike.) KV admits anyone when nothing is in flight.
+
+
+@st.composite
+def single_server_loads(draw):
+    """Requests whose times are multiples of 1/64 s, so that sums and differences of them are exact."""
+    n = draw(st.integers(2, 25))
+    column = st.lists(st.integers(1, 6), min_size=n, max_size=n)
+    flags = st.lists(st.booleans(), min_size=n, max_size=n)
+    gaps = draw(st.lists(st.integers(0, 100) | st.just(0), min_size=n, max_size=n))
+    return qba.Requests(
+        arrival_s=np.cumsum(gaps) / 64,
+        prompt_tokens=draw(column),
+        response_tokens=draw(column),
+        predicted_long=draw(flags),
+    )
+
+
+def work_weighted_wait(requests, policy, config):
+    """Sum of S_i W_i in units of one batch time; also asserts that a started request runs to its end."""
+    run = qba.simulate(requests, policy, config)
+    service = (run["prompt_tokens"] + run["response_tokens"]).values
+    np.testing.assert_array_equal(run["finish_s"] - run["start_s"], service * config.batch_overhead_s)
+    return (service * run["wait_s"].values).sum()
+
+
+SINGLE_SERVER = {"token_budget": 1, "decode_block": 1, "batch_overhead_s": 0.125, "kv_capacity": AMPLE_KV}
+
+
+@settings(SMALL, max_examples=100)
+@given(requests=single_server_loads(), quota=st.integers(1, 4), gamma=st.sampled_from([0.1, 0.5, 1.0]))
+def test_conservation_law(requests, quota, gamma):
+    config = qba.EngineConfig(**SINGLE_SERVER)
+    policies = [kind() for kind in BUILT_IN] + [qba.QBA(quota, gamma), qba.AA(gamma)]
+    assert len({work_weighted_wait(requests, policy, config) for policy in policies}) == 1
+
+
+def test_conservation_law_on_a_long_run():
+    rng = np.random.default_rng(11)
+    n = 2000
+    requests = qba.Requests(
+        arrival_s=np.cumsum(rng.integers(0, 200, n)) / 64,  # mean 1.55 s for a mean service of 1.44 s: load 0.93
+        prompt_tokens=rng.integers(1, 9, n),
+        response_tokens=rng.integers(1, 14, n),
+    )
+    config = qba.EngineConfig(**SINGLE_SERVER)
+    sums = [work_weighted_wait(requests, kind(), config) for kind in BUILT_IN]
+    assert len(set(sums)) == 1
+    waits = [float(qba.simulate(requests, kind(), config)["wait_s"].mean()) for kind in BUILT_IN]
+    assert len(set(waits)) == len(waits)  # the policies did serve in different orders

@@ -1,0 +1,105 @@
+"""The synthetic workload's laws and streams, and the predictor's errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import qba
+from qba.workload import ROOT_SEED, STREAMS, stream
+
+SEEDS = range(40)
+
+
+def pooled(name: str, **parameters) -> np.ndarray:
+    return np.concatenate([getattr(qba.synthetic(seed=s, **parameters), name) for s in SEEDS])
+
+
+def test_the_sample_size_follows_the_rate():
+    assert [len(qba.synthetic(rate)) for rate in (26, 32, 0.5)] == [2600, 3200, 50]
+    assert len(qba.synthetic(10, horizon_s=7)) == 70
+
+
+def test_arrivals_are_poisson():
+    gaps = np.concatenate([np.diff(qba.synthetic(seed=s).arrival_s) for s in SEEDS])  # 127,960 gaps
+    assert stats.kstest(gaps, "expon", args=(0, 1 / 32)).pvalue > 0.001
+
+
+def test_lengths_have_the_stated_means_and_spread():
+    # 128,000 requests: the interval is four standard errors, wide enough for a fixed sample and far below 1 %.
+    for name, mean, cv in (("prompt_tokens", 317, 1.0), ("response_tokens", 462, 1.0)):
+        values = pooled(name)
+        error = values.std() / np.sqrt(len(values))
+        assert abs(values.mean() - mean) < 4 * error
+        assert abs(values.std() / values.mean() - cv) < 0.03
+    logs = np.log(pooled("response_tokens", response_mean=1e6))  # large, so that rounding does not show
+    assert stats.kstest((logs - np.log(1e6) + np.log(2) / 2) / np.sqrt(np.log(2)), "norm").pvalue > 0.001
+
+
+def test_labels_come_from_the_samples_own_quantile():
+    requests = qba.synthetic(seed=7)
+    assert 470 < requests.true_long.sum() <= 480  # 15 % of 3200, less ties with the threshold
+    assert requests.response_tokens[requests.true_long].min() > requests.response_tokens[~requests.true_long].max()
+
+
+def test_a_replication_is_a_child_of_the_root_and_its_streams_are_apart():
+    child = np.random.SeedSequence(ROOT_SEED).spawn(4)[3]
+    grandchild = child.spawn(len(STREAMS))[STREAMS.index("prompts")]
+    assert stream(3, "prompts").random() == np.random.default_rng(grandchild).random()
+    a, b = qba.synthetic(seed=3), qba.synthetic(seed=3, response_mean=100, response_cv=0.2)
+    assert np.array_equal(a.arrival_s, b.arrival_s) and np.array_equal(a.prompt_tokens, b.prompt_tokens)
+    assert not np.array_equal(a.prompt_tokens, qba.synthetic(seed=4).prompt_tokens)
+
+
+def test_another_rate_stretches_the_same_replication():
+    slow, fast = qba.synthetic(16, 5, horizon_s=200), qba.synthetic(32, 5)
+    np.testing.assert_allclose(slow.arrival_s, 2 * fast.arrival_s, rtol=1e-14)
+    assert np.array_equal(slow.response_tokens, fast.response_tokens)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rate": 0}, "rate = 0"),
+        ({"rate": float("nan")}, "rate = nan"),
+        ({"rate": 0.001}, "makes no request"),
+        ({"seed": -1}, "seed = -1"),
+        ({"seed": 1.5}, "seed = 1.5"),
+        ({"prompt_mean": -3}, "prompt_mean = -3"),
+        ({"response_cv": -1}, "response_cv = -1"),
+    ],
+)
+def test_impossible_workloads_are_refused(parameters, message):
+    with pytest.raises(qba.InputError, match=message):
+        qba.synthetic(**parameters)
+
+
+@settings(deadline=None, max_examples=50, derandomize=True)
+@given(low=st.floats(0, 1), high=st.floats(0, 1), seed=st.integers(0, 5), to_long=st.booleans())
+def test_more_errors_flip_a_superset(low, high, seed, to_long):
+    low, high = sorted((low, high))
+    requests = qba.synthetic(10, seed)
+    name = "short_to_long" if to_long else "long_to_short"
+    few, many = (qba.mislabel(requests, **{name: e}, seed=seed).predicted_long != requests.true_long for e in (low, high))
+    assert not (few & ~many).any()
+    assert not many[requests.true_long == to_long].any()
+
+
+def test_error_rates_are_met_in_each_class_and_do_not_add_up():
+    requests = qba.mislabel(qba.synthetic(seed=1), 0.5, 0.5, seed=1)
+    requests = qba.mislabel(requests, short_to_long=0.1, long_to_short=0.3, seed=1)  # anew, from the true labels
+    flipped = requests.predicted_long != requests.true_long
+    for long, share in ((False, 0.1), (True, 0.3)):
+        members = requests.true_long == long
+        assert stats.binomtest(int(flipped[members].sum()), int(members.sum()), share).pvalue > 0.001
+    assert np.array_equal(qba.mislabel(requests, 0, 0).predicted_long, requests.true_long)
+    assert np.array_equal(qba.mislabel(requests, 1, 1).predicted_long, ~requests.true_long)
+
+
+@pytest.mark.parametrize("bad", [{"short_to_long": -0.1}, {"long_to_short": 1.1}, {"long_to_short": float("nan")}])
+def test_impossible_error_rates_are_refused(bad):
+    with pytest.raises(qba.InputError, match=next(iter(bad))):
+        qba.mislabel(qba.synthetic(1), **bad)
