@@ -56,7 +56,9 @@ def _stop(status: int, message: str) -> NoReturn:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="qba", description="Scheduling in LLM serving: simulate policies, reproduce the paper's study.")
+    parser = Parser(
+        prog="qba", description="Scheduling in LLM serving: simulate policies, reproduce the paper's study."
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
 
     reproduce = commands.add_parser("reproduce", help="run the whole study into the results folder")
@@ -70,10 +72,14 @@ def _parser() -> Parser:
     notebook.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     notebook.set_defaults(command=_notebook)
 
-    simulate = commands.add_parser("simulate", help="summarise one run of each policy, on a trace or the synthetic workload")
+    simulate = commands.add_parser(
+        "simulate", help="summarise one run of each policy, on a trace or the synthetic workload"
+    )
     simulate.add_argument("trace", nargs="?", type=Path, help="a trace file (default: the synthetic workload)")
     simulate.add_argument("--columns", help="arrival=NAME,prompt=NAME,response=NAME for a trace of another format")
-    simulate.add_argument("--rate", type=float, help="requests/s; a trace is rescaled to it (default: 32, or the trace's own)")
+    simulate.add_argument(
+        "--rate", type=float, help="requests/s; a trace is rescaled to it (default: 32, or the trace's own)"
+    )
     simulate.add_argument("--seed", type=int, default=0, help="replication of the synthetic workload (default: 0)")
     simulate.add_argument("--policies", default="FCFS,PSF,AA,QBA", help="comma-separated (default: all four)")
     simulate.add_argument(
@@ -87,7 +93,9 @@ def _parser() -> Parser:
     fetch.add_argument("--timeout", type=float, default=30, help="seconds to wait for the network (default: 30)")
     fetch.set_defaults(command=_fetch)
 
-    draw = commands.add_parser("draw", help="redraw figures, scorecard and report from the datasets, without simulating")
+    draw = commands.add_parser(
+        "draw", help="redraw figures, scorecard and report from the datasets, without simulating"
+    )
     draw.add_argument("--results", type=Path, help="another results folder (default: results/)")
     draw.set_defaults(command=_draw)
 
@@ -158,12 +166,12 @@ def _simulate(options: argparse.Namespace) -> None:
     policy_names = {f.name for cls in BUILT_IN for f in fields(cls)}
     for name in settings:
         if name not in engine_names | policy_names:
-            raise InputError(f"--set {name}: no such parameter; there are {', '.join(sorted(engine_names | policy_names))}")
+            raise InputError(
+                f"--set {name}: no such parameter; there are {', '.join(sorted(engine_names | policy_names))}"
+            )
     config = EngineConfig(**{name: value for name, value in settings.items() if name in engine_names})
     own = {cls.__name__: {f.name for f in fields(cls)} for cls in BUILT_IN}
-    policies = [
-        policy_by_name(name, **{k: v for k, v in settings.items() if k in own.get(name, ())}) for name in names
-    ]
+    policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own.get(name, ())}) for name in names]
     requests = _requests(options)
     print(requests)
     columns = {
@@ -174,11 +182,15 @@ def _simulate(options: argparse.Namespace) -> None:
         "wait_p99_true_long_s": "P99 long",
         "ttft_p99_s": "TTFT P99",
     }
-    print(f"{'seconds':<8}" + "".join(f"{text:>11}" for text in columns.values()) + f"{'tokens/s':>11}{'overflows':>11}")
+    print(
+        f"{'seconds':<8}" + "".join(f"{text:>11}" for text in columns.values()) + f"{'tokens/s':>11}{'overflows':>11}"
+    )
     for policy in policies:
         summary = summarize(simulate(requests, policy, config))
         waits = "".join(f"{summary[name].item():>11.3f}" for name in columns)
-        print(f"{policy.name:<8}{waits}{summary.throughput_tokens_per_s.item():>11,.0f}{summary.kv_overflows.item():>11,}")
+        print(
+            f"{policy.name:<8}{waits}{summary.throughput_tokens_per_s.item():>11,.0f}{summary.kv_overflows.item():>11,}"
+        )
 
 
 def _requests(options: argparse.Namespace):

@@ -91,7 +91,10 @@ def reduced_model(
     moments, servers = calibrate(seeds=seeds, config=config)
     measured = sweep([AA(), QBA()], FRACTION_RATES, seeds, config, executor, progress)
     fraction = np.stack(
-        [measured.aged_fraction.sel(policy="AA").mean("seed"), measured.promoted_fraction.sel(policy="QBA").mean("seed")]
+        [
+            measured.aged_fraction.sel(policy="AA").mean("seed"),
+            measured.promoted_fraction.sel(policy="QBA").mean("seed"),
+        ]
     )
     policies = ("FCFS", "PSF", "AA", "QBA")
     waits = np.empty((len(servers), len(theory.CLOSURES), len(policies), len(rate)))
@@ -117,9 +120,7 @@ def reduced_model(
             "extrapolated": described(
                 ("policy", "rate"), extrapolated, "1", "promoted fraction clamped, outside the measured loads"
             ),
-            "fraction": described(
-                ("aging_policy", "fraction_rate"), fraction, "1", "measured promoted fraction (phi)"
-            ),
+            "fraction": described(("aging_policy", "fraction_rate"), fraction, "1", "measured promoted fraction (phi)"),
             "servers": described("parallelism", list(servers.values()), "1", "effective parallelism (n)"),
             "service_mean_s": described((), moments.mean_s, "s", "mean service time"),
             "service_scv": described((), moments.scv, "1", "squared coefficient of variation of the service time"),

@@ -27,7 +27,7 @@ from qba.results import atomic_write
 KERNEL = "python3"
 FAILED = ".failed.ipynb"
 # The kernel warns of a debugger setting, and would add its cells to the user's own IPython history.
-KERNEL_OPTIONS = ["--IPKernelApp.log_level=ERROR", "--HistoryManager.enabled=False"]
+KERNEL_OPTIONS = ["--IPKernelApp.log_level=CRITICAL", "--HistoryManager.enabled=False"]
 
 
 class NotebookError(RuntimeError):

@@ -9,9 +9,7 @@ from qba.validate import number
 from qba.workload import stream
 
 
-def mislabel(
-    requests: Requests, short_to_long: float = 0.0, long_to_short: float = 0.0, seed: int = 0
-) -> Requests:
+def mislabel(requests: Requests, short_to_long: float = 0.0, long_to_short: float = 0.0, seed: int = 0) -> Requests:
     """Predict each request's class with independent, asymmetric errors.
 
     Each request has one uniform draw, from the replication's own stream; its label flips where the draw lies below the

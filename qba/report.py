@@ -1,7 +1,7 @@
 """The report: one HTML page with every figure, interactive, and every row of the scorecard. It needs no network.
 
-Vega comes with the renderer (vl-convert) and stands in the page once, beside the figures as its specifications. The page's own
-content policy forbids the browser to fetch anything.
+Vega comes with the renderer (vl-convert) and stands in the page once, beside the figures as its specifications. The
+page's own content policy forbids the browser to fetch anything.
 """
 
 from __future__ import annotations
@@ -79,25 +79,30 @@ for (const [name, spec] of Object.entries(charts.specs))
 
 INTRODUCTION = """
 <p>The figures, the table and every checked claim of the paper <cite>$paper</cite>, computed anew by the package
-<code>qba</code>. It simulates a server of large language models that batches requests token by token and compares four ways
-of choosing the next waiting request: first come, first served (FCFS); predicted-short first (PSF); aggressive aging (AA);
-quota-based aging (QBA), the paper's proposal, which lets one long-waiting long request go ahead for every k short ones.</p>
-<p>Point at a mark to read its values. Everything here comes from the result files beside this page, which needs no network.</p>
-<noscript><p>The charts need JavaScript; the same figures lie as pictures in the folder <code>figures</code>.</p></noscript>
+<code>qba</code>. It simulates a server of large language models that batches requests token by token and compares four
+ways of choosing the next waiting request: first come, first served (FCFS); predicted-short first (PSF); aggressive
+aging (AA); quota-based aging (QBA), the paper's proposal, which lets one long-waiting long request go ahead for every
+k short ones.</p>
+<p>Point at a mark to read its values. Everything here comes from the result files beside this page, which needs no
+network.</p>
+<noscript><p>The charts need JavaScript; the same figures lie as pictures in the folder <code>figures</code>.</p>
+</noscript>
 """
 
 ABBREVIATIONS = """
-<p>W is the mean waiting time, P99 the 99th percentile of the waiting time, S99 and L99 the same over true-short and over
-true-long requests; ± is our standard error. A number is reproduced within 15 % of the paper's and close within 30 %; the
-distance is counted in standard errors of both, since the paper averages over chance as well. A statement is reproduced if
-it holds at 95 % confidence at every point that it speaks of, close if at most of them.</p>
+<p>W is the mean waiting time, P99 the 99th percentile of the waiting time, S99 and L99 the same over true-short and
+over true-long requests; ± is our standard error. A number is reproduced within 15 % of the paper's and close within
+30 %; the distance is counted in standard errors of both, since the paper averages over chance as well. A statement is
+reproduced if it holds at 95 % confidence at every point that it speaks of, close if at most of them.</p>
 """
 
 
 def write_report(results_dir: str | Path | None = None) -> Path:
-    """Write report.html into the results folder, from its datasets and scorecard alone; the same ones give the same bytes.
+    """Write report.html into the results folder, from its datasets and scorecard alone; they decide its bytes.
 
-    results_dir: default: `qba.paths.results_dir`. Raises InputError where a file is missing, damaged or cannot be written.
+    results_dir: default: `qba.paths.results_dir`.
+
+    Raises InputError where a file is missing, damaged or cannot be written.
     """
     folder = default_results_dir() if results_dir is None else Path(results_dir)
     return atomic_write(folder / "report.html", report(reader(folder)))
@@ -201,7 +206,7 @@ def _table2(heading: str, study: xr.Dataset) -> str:
     """The quantities of Table II, a row a policy, and trace and label where the study has them."""
     table = azure.table2(study)
     parts = [dim for dim in ("trace", "label") if dim in table.dims]
-    header = (*parts, "policy", "mean wait (s)", "against FCFS", "S99 (s)", "L99 (s)", "tokens/s", "utilization", "KV overflows")
+    quantities = ("mean wait (s)", "against FCFS", "S99 (s)", "L99 (s)", "tokens/s", "utilization", "KV overflows")
     stacked = table.stack(row=(*parts, "policy"))
     rows = []
     for i in range(stacked.sizes["row"]):
@@ -219,8 +224,9 @@ def _table2(heading: str, study: xr.Dataset) -> str:
             ]
         )
     traffic = study.attrs.get("traffic", "")
-    text = f"{traffic[:1].upper()}{traffic[1:]}. {study.sizes['window']} windows; the mean wait is pooled, P99s are medians."
-    return f"<h3>{escape(heading)}</h3><p>{escape(text)}</p>{_table(header, rows)}"
+    text = f"{traffic[:1].upper()}{traffic[1:]}. "
+    text += f"{study.sizes['window']} windows; the mean wait is pooled, P99s are medians."
+    return f"<h3>{escape(heading)}</h3><p>{escape(text)}</p>{_table((*parts, 'policy', *quantities), rows)}"
 
 
 def _datasets() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from qba import azure, claims, figures, report
 from qba.notebooks import run_notebook
 from qba.paths import repository, results_dir
 from qba.results import KEEPS, atomic_write, load, save
-from qba.traces import MissingTraceError, fetch_azure_2023
+from qba.traces import DownloadError, MissingTraceError, fetch_azure_2023
 
 FETCH_TIMEOUT_S = 5.0
 FULL_SEEDS = 100
@@ -77,7 +78,7 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
         started = time.monotonic()
         parameters = study.parameters | ({"seeds": seeds} if study.takes_seeds else {})
         output = folder / "notebooks" / f"{name}.ipynb"
-        run_notebook(name, output, parameters, promised=study.promises, progress=False)
+        run_notebook(name, output, parameters, promised=study.promises, progress=sys.stderr.isatty())
         made = ", ".join(study.promises) or "shown only"
         say(f"  {name:<22} {time.monotonic() - started:5.1f} s   {made}")
     started = time.monotonic()
@@ -99,7 +100,7 @@ def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
         except MissingTraceError:
             fetch_azure_2023(timeout=FETCH_TIMEOUT_S)
             study = azure.azure_2023_study(progress=False)
-    except MissingTraceError as problem:
+    except DownloadError as problem:
         if not target.exists():  # another results folder begins with the repository's
             published = repository() / "results" / target.name
             load(published)  # raises where there is none to keep

@@ -26,7 +26,7 @@ from qba.paths import PACKAGE
 # Modules that show, store or run what others compute; every other module decides the numbers and counts for the hash,
 # so that a new one cannot be forgotten.
 NOT_NUMBERS = {
-    "__init__", "__main__", "claims", "cli", "errors", "figures", "notebooks", "paths", "report", "reproduce", "results",
+    "__init__", "__main__", "claims", "cli", "errors", "figures", "intervals", "notebooks", "paths", "report", "reproduce", "results",
 }  # fmt: skip
 
 _WAITS = ["wait_mean_s", "wait_p99_s", "wait_p99_true_short_s", "wait_p99_true_long_s"]
@@ -64,7 +64,9 @@ def save(
         for label in ("units", "long_name"):
             text = variable.attrs.get(label)
             if not (isinstance(text, str) and text):
-                raise InputError(f"dataset for {path}: variable {name!r} has {label} {text!r}; a non-empty text is needed")
+                raise InputError(
+                    f"dataset for {path}: variable {name!r} has {label} {text!r}; a non-empty text is needed"
+                )
     stamped = dataset.drop_encoding().assign_attrs(
         qba_parameters=_json(parameters, "parameters"),
         qba_versions=_json({name: _version(name) for name in VERSIONS_OF}, "versions"),

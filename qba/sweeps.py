@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from qba.config import EngineConfig
 from qba.engine.simulate import serve
@@ -102,7 +102,9 @@ def sweep(
     unique = list(dict.fromkeys(cases))
     place = {case: i for i, case in enumerate(unique)}
     pieces = []
-    for _, group in itertools.groupby(sorted(range(len(unique)), key=lambda i: unique[i].workload), lambda i: unique[i].workload):
+    for _, group in itertools.groupby(
+        sorted(range(len(unique)), key=lambda i: unique[i].workload), lambda i: unique[i].workload
+    ):
         group = list(group)
         pieces += [(group, block) for block in _blocks(range(len(seeds)), max(1, RUNS_PER_PIECE // len(group)))]
 
@@ -219,7 +221,9 @@ def _check_seeds(seeds: int | Sequence[int]) -> list[int]:
     """Which replications: a number n means 0 … n − 1."""
     given = np.asarray(range(seeds) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size or len(np.unique(given)) != given.size:
-        raise InputError(f"sweep: seeds = {seeds!r}, but it must be a number of at least 1 or a list of different seeds")
+        raise InputError(
+            f"sweep: seeds = {seeds!r}, but it must be a number of at least 1 or a list of different seeds"
+        )
     return given.tolist()
 
 

@@ -25,13 +25,23 @@ def by_seed(mean: float, spread: float = 1.0, seeds: int = 100, points: int = 1)
 
 
 def test_every_row_of_the_list_is_there_once():
-    assert sorted(claim.id for claim in CLAIMS) == [f"N{i:02}" for i in range(1, 27)] + [f"S{i:02}" for i in range(1, 24)]
+    assert sorted(claim.id for claim in CLAIMS) == [f"N{i:02}" for i in range(1, 27)] + [
+        f"S{i:02}" for i in range(1, 24)
+    ]
     assert all(claim.text and claim.kind in ("number", "statement") for claim in CLAIMS)
 
 
 @pytest.mark.parametrize(
     ("value", "status"),
-    [(1.15, REPRODUCED), (0.85, REPRODUCED), (1.151, CLOSE), (0.849, CLOSE), (1.3, CLOSE), (1.31, NOT_REPRODUCED), (-1, NOT_REPRODUCED)],
+    [
+        (1.15, REPRODUCED),
+        (0.85, REPRODUCED),
+        (1.151, CLOSE),
+        (0.849, CLOSE),
+        (1.3, CLOSE),
+        (1.31, NOT_REPRODUCED),
+        (-1, NOT_REPRODUCED),
+    ],
 )
 def test_numbers_are_graded_by_their_distance(value, status):
     assert grade_number(1e3 * value, 1e3) == status

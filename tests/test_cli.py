@@ -108,7 +108,7 @@ def test_a_notebook_runs_with_its_parameters(folder, capsys):
     assert "end_s = 21.0" in (folder / "out.ipynb").read_text()
 
 
-def test_scorecard_prints_the_published_rows(capsys):
+def test_scorecard_prints_the_published_rows(folder, capsys):
     status, out, _ = run(capsys, "scorecard", "--results", str(paths.repository() / "results"))
     assert status == 0 and out.count("\n") == 50 and "N26" in out
 
@@ -116,5 +116,7 @@ def test_scorecard_prints_the_published_rows(capsys):
 def test_help_is_quick_and_python_m_works():
     done = subprocess.run([sys.executable, "-m", "qba", "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "reproduce" in done.stdout
-    done = subprocess.run([sys.executable, "-m", "qba", "simulate", "no.csv"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "qba", "simulate", "no.csv"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -79,7 +79,9 @@ def test_an_impossible_policy_is_refused(make, message):
 
 def test_simulate_refuses_what_it_cannot_serve():
     requests = qba.Requests(arrival_s=[0, 1], prompt_tokens=[10, 5735], response_tokens=[1, 1])
-    with pytest.raises(qba.InputError, match=r"request 1 has prompt_tokens = 5735, but the engine admits at most 5734.4"):
+    with pytest.raises(
+        qba.InputError, match=r"request 1 has prompt_tokens = 5735, but the engine admits at most 5734.4"
+    ):
         qba.simulate(requests, qba.FCFS())
     with pytest.raises(qba.InputError, match="policy is <class .*QBA'>, but it must be a qba.Policy instance"):
         qba.simulate(requests, qba.QBA)

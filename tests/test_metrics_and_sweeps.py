@@ -58,7 +58,14 @@ def test_each_point_is_the_simulation_that_its_labels_name():
         policy = qba.QBA(quota=quota) if name == "QBA" else qba.PSF()
         expected = summarize(qba.simulate(requests, policy, qba.EngineConfig(kv_capacity=kv)))
         point = table.sel(
-            policy=name, rate=rate, horizon_s=10, short_to_long=error, quota=quota, kv_capacity=kv, response_mean=mean, seed=seed
+            policy=name,
+            rate=rate,
+            horizon_s=10,
+            short_to_long=error,
+            quota=quota,
+            kv_capacity=kv,
+            response_mean=mean,
+            seed=seed,
         )
         xr.testing.assert_equal(point.reset_coords(drop=True), expected.drop_attrs())
 

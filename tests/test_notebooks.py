@@ -18,11 +18,22 @@ import numpy as np
 import pytest
 
 from qba.errors import InputError
-from qba.notebooks import NotebookError, check_parameters, execute_in_place, find_notebook, run_notebook, study_notebooks
+from qba.notebooks import (
+    NotebookError,
+    check_parameters,
+    execute_in_place,
+    find_notebook,
+    run_notebook,
+    study_notebooks,
+)
 from qba.paths import repository
 
 STUDY = study_notebooks()
+PUBLISHED = sorted((repository() / "results" / "notebooks").glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", STUDY, ids=lambda path: path.stem)
+each_notebook_and_copy = pytest.mark.parametrize(
+    "path", STUDY + PUBLISHED, ids=lambda path: f"{path.stem}-{'published' if path in PUBLISHED else 'small'}"
+)
 
 # A path from the root with at least two names; not a unit (tokens/s), an address or the end of an element of an SVG.
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/<)\]])/[\w.-]+/[\w.-]+|\b[A-Z]:\\\\")
@@ -40,14 +51,14 @@ def test_the_notebooks_are_numbered_from_zero():
     assert len(STUDY) >= 6
 
 
-@each_notebook
+@each_notebook_and_copy
 def test_a_notebook_is_executed_top_to_bottom(path: Path):
     """Otherwise nbval would compare nothing and pass."""
     cells = code_cells(path)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
-@each_notebook
+@each_notebook_and_copy
 def test_a_notebook_is_valid_and_carries_nothing_volatile(path: Path):
     notebook = json.loads(path.read_text("utf-8"))
     nbformat.validate(notebook)
@@ -84,7 +95,7 @@ def test_nothing_is_hidden_from_the_comparison(path: Path):
         assert "nbval" not in cell.source.lower()
 
 
-@each_notebook
+@each_notebook_and_copy
 def test_outputs_are_text_and_pictures(path: Path):
     outputs = [output for cell in code_cells(path) for output in cell.outputs]
     assert outputs
@@ -96,7 +107,7 @@ def test_outputs_are_text_and_pictures(path: Path):
             assert output.data.keys() <= {"text/plain", "image/svg+xml"}
 
 
-@each_notebook
+@each_notebook_and_copy
 def test_no_path_or_machine_is_named(path: Path):
     text = path.read_text("utf-8")
     assert ABSOLUTE_PATH.findall(text) == []
@@ -108,7 +119,9 @@ def test_a_path_would_be_found(text: str):
     assert ABSOLUTE_PATH.search(text)
 
 
-@pytest.mark.parametrize("text", ["32 requests/s/engine", "https://example.org/a/b", "</g></svg>", "results/small/a.nc"])
+@pytest.mark.parametrize(
+    "text", ["32 requests/s/engine", "https://example.org/a/b", "</g></svg>", "results/small/a.nc"]
+)
 def test_what_is_no_path_is_not_taken_for_one(text: str):
     assert not ABSOLUTE_PATH.search(text)
 
@@ -118,6 +131,14 @@ def test_a_notebook_is_committed(path: Path):
     if shutil.which("git") is None or not (repository() / ".git").exists():
         pytest.skip("not a git checkout")
     subprocess.run(["git", "ls-files", "--error-unmatch", path.name], cwd=path.parent, check=True, capture_output=True)
+
+
+def test_the_published_copies_show_the_present_notebooks():
+    assert [path.name for path in PUBLISHED] == [path.name for path in STUDY]
+    for path, copy in zip(STUDY, PUBLISHED):
+        injected = "injected-parameters"
+        shown = [cell for cell in nbformat.read(copy, 4).cells if injected not in cell.metadata.get("tags", [])]
+        assert [cell.source for cell in shown] == [cell.source for cell in nbformat.read(path, 4).cells], path.name
 
 
 def test_make_test_compares_every_cell():

@@ -83,7 +83,9 @@ def test_more_errors_flip_a_superset(low, high, seed, to_long):
     low, high = sorted((low, high))
     requests = qba.synthetic(10, seed)
     name = "short_to_long" if to_long else "long_to_short"
-    few, many = (qba.mislabel(requests, **{name: e}, seed=seed).predicted_long != requests.true_long for e in (low, high))
+    few, many = (
+        qba.mislabel(requests, **{name: e}, seed=seed).predicted_long != requests.true_long for e in (low, high)
+    )
     assert not (few & ~many).any()
     assert not many[requests.true_long == to_long].any()
 

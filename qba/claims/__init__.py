@@ -9,6 +9,7 @@ from typing import Any
 
 from qba.claims.evidence import CLOSE, NEEDS_DATA, NOT_REPRODUCED, REPRODUCED
 from qba.claims.rows import CLAIMS, Results
+from qba.errors import InputError
 from qba.results import atomic_write, load
 
 DATASETS = ("load_sweep", "sensitivity", "prediction_errors", "theory", "azure_standin", "promotion_delay")
@@ -53,9 +54,27 @@ def write_scorecard(folder: Path) -> list[Row]:
     return rows
 
 
-def read_scorecard(folder: Path) -> list[Row]:
-    """The rows of a results folder's ``scorecard.json``."""
-    return json.loads((folder / "scorecard.json").read_text(encoding="utf-8"))
+def read_scorecard(folder: str | Path) -> list[Row]:
+    """The rows of a results folder's ``scorecard.json``.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or not a scorecard; the message names it.
+    """
+    path = Path(folder) / "scorecard.json"
+    try:
+        rows = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; make reproduce writes the results") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise InputError(f"{path}: is not JSON ({error})") from error
+    needed = {"id", "kind", "text", "paper", "reproduced", "status"}
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and needed <= row.keys() for row in rows):
+        raise InputError(f"{path}: is not a scorecard; a list of rows with {', '.join(sorted(needed))} is needed")
+    return rows
 
 
 def number_text(value: float | str | None, digits: int = 3) -> str:

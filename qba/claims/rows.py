@@ -204,8 +204,16 @@ def _(r):
     return (
         Statement()
         .below("above FCFS at the highest load", fcfs.isel(rate=-1), aa.isel(rate=-1))
-        .below("gap grows from the moderate loads to the highest", gap.sel(rate=slice(30, 33)).mean("rate"), gap.isel(rate=-1))
-        .below("not above before: below FCFS on average over λ = 28…33", aa.sel(rate=slice(28, 33)).mean("rate"), fcfs.sel(rate=slice(28, 33)).mean("rate"))
+        .below(
+            "gap grows from the moderate loads to the highest",
+            gap.sel(rate=slice(30, 33)).mean("rate"),
+            gap.isel(rate=-1),
+        )
+        .below(
+            "not above before: below FCFS on average over λ = 28…33",
+            aa.sel(rate=slice(28, 33)).mean("rate"),
+            fcfs.sel(rate=slice(28, 33)).mean("rate"),
+        )
         .finding(crossing)
     )
 

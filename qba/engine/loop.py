@@ -108,7 +108,9 @@ def head(numbers, place, arrived):
 
 
 @compiled
-def run(rule, engine, arrival, prompt, response, predicted_long, start, prefill_end, first_token, finish, promoted, log):
+def run(
+    rule, engine, arrival, prompt, response, predicted_long, start, prefill_end, first_token, finish, promoted, log
+):
     """Serve all requests.
 
     Fills ``start`` … ``promoted``, shape (n,), and ``log``, shape (batches,), unless that is empty; returns `Totals`.

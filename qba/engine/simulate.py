@@ -25,9 +25,7 @@ class Run(NamedTuple):
     totals: loop.Totals
 
 
-def serve(
-    requests: Requests, policy: Policy, config: EngineConfig, log: np.ndarray | None = None
-) -> Run:
+def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndarray | None = None) -> Run:
     """Run the compiled loop. ``log``: structured array of `loop.BATCH_LOG`, one entry a batch, or None."""
     check(requests, policy, config)
     engine = loop.Engine(

@@ -11,7 +11,7 @@ from qba.figures.paper import (
     quota_mean,
     quota_tail,
 )
-from qba.figures.published import FIGURES, Figure, draw, draw_all, read_scorecard, reader, specification, to_svg
+from qba.figures.published import FIGURES, Figure, draw, draw_all, reader, specification, to_svg
 from qba.figures.ratios import scorecard
 from qba.figures.style import POLICY_STYLE, use
 
@@ -31,7 +31,6 @@ __all__ = [
     "prediction_errors",
     "quota_mean",
     "quota_tail",
-    "read_scorecard",
     "reader",
     "scorecard",
     "specification",

@@ -6,7 +6,7 @@ import altair as alt
 import xarray as xr
 
 from qba import azure
-from qba.figures.style import MUTED, data, log_axis, policy_color, policy_shape, policy_styles, title
+from qba.figures.style import MUTED, data, log_axis, policy_color, policy_shape, policy_styles, select, title
 from qba.intervals import mean_interval
 
 WINDOWS_SHOWN = 250
@@ -19,13 +19,15 @@ TABLE2_PANELS = {
     "tail": ("wait_p99_true_long_s", "99th percentile of a window's true-long waits (s)"),
 }
 PANEL = 240
+PLAIN_AXIS = {"grid": False, "domain": False, "ticks": False, "labelFontSize": 11}
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 
 
 def table2(study: xr.Dataset) -> alt.HConcatChart:
     """Table II by window: how mean wait and true-long P99 scatter under each policy, and the number the table gives.
 
-    study: as `qba.azure.azure_standin_study` returns it, dimensions (policy, window); its attribute `traffic` becomes the
-    subtitle, so that a stand-in is called one.
+    study: as `qba.azure.azure_standin_study` returns it, dimensions (policy, window); its attribute `traffic` becomes
+    the subtitle, so that a stand-in is called one.
     """
     numbers = azure.table2(study)
     windows = xr.Dataset({column: study[variable] for column, (variable, _) in TABLE2_PANELS.items()})
@@ -49,15 +51,16 @@ def azure_2023(study: xr.Dataset) -> alt.HConcatChart:
     study: as `qba.azure.azure_2023_study` returns it, dimensions (trace, label, policy, window).
     """
     change, low, high = relative_change(study.wait_mean_s)
-    table = xr.Dataset({"change": change, "low": low, "high": high}).sel(policy=list(PAPER_CHANGE))
+    table = xr.Dataset({"change": change, "low": low, "high": high})
+    table = table.sel(policy=[name for name in PAPER_CHANGE if name in table.policy])
     panels = [
-        _changes(table.sel(label=name, drop=True), LABEL_TEXT.get(str(name), str(name)), first=name == study.label.values[0])
-        for name in study.label.values
+        _changes(table.isel(label=i, drop=True), LABEL_TEXT.get(str(name), str(name)), labels=i == 0)
+        for i, name in enumerate(study.label.values)
     ]
     heading = title(
         "Azure 2023: mean wait against FCFS",
         f"{study.sizes['window']} windows of each trace, pooled, and 95 % confidence intervals over windows",
-        "dashed: the paper's Table II on the 2024 week (PSF −31 %, QBA −18 %)",
+        "dashed: the paper's Table II, on a trace it does not name (PSF −31 %, QBA −18 %)",
         width=110,
     )
     return alt.hconcat(*panels, spacing=20, title=heading).resolve_scale(x="shared")
@@ -66,10 +69,10 @@ def azure_2023(study: xr.Dataset) -> alt.HConcatChart:
 def relative_change(wait: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
     """Pooled change of a wait against FCFS, relative, with its 95 % interval over windows.
 
-    wait: dimensions (policy, window, …). The interval is the ratio estimator's: windows are paired, so only what a window
-    deviates from the common ratio counts.
+    wait: dimensions (policy, window, …). The interval is the ratio estimator's: windows are paired, so only what a
+    window deviates from the common ratio counts.
     """
-    baseline = wait.sel(policy="FCFS", drop=True)
+    baseline = select(wait, "azure_2023", policy="FCFS").drop_vars("policy")
     ratio = wait.mean("window") / baseline.mean("window")
     _, low, high = mean_interval(wait - ratio * baseline, "window")
     scale = baseline.mean("window")
@@ -79,19 +82,17 @@ def relative_change(wait: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray, xr.
 def _distribution(windows: xr.Dataset, column: str, number: xr.DataArray, x_title: str) -> alt.LayerChart:
     values = windows[column]
     names = list(policy_styles(values.policy.values))
-    quantiles = values.quantile((0.05, 0.25, 0.5, 0.75, 0.95), "window").assign_coords(
-        quantile=["q05", "q25", "q50", "q75", "q95"]
-    )
-    table = quantiles.to_dataset("quantile").assign(number=number)
+    boxes = {name: values.quantile(level, "window").drop_vars("quantile") for name, level in QUANTILES.items()}
+    table = xr.Dataset(boxes | {"number": number})
     x = {"title": x_title, **log_axis(values)}
-    y = alt.Y("policy:N", sort=names, title=None, axis=alt.Axis(grid=False, domain=False, ticks=False, labelFontSize=11))
+    y = alt.Y("policy:N", sort=names, title=None, axis=alt.Axis(**PLAIN_AXIS))
     base = alt.Chart(data(table.drop_attrs())).encode(y, policy_color(names, legend=None))
     line = base.mark_rule(strokeWidth=1.2).encode(alt.X("q05:Q", **x), alt.X2("q95:Q"))
     box = base.mark_bar(size=13, opacity=0.45).encode(alt.X("q25:Q", **x), alt.X2("q75:Q"))
     mark = base.mark_point(size=70, stroke="white", strokeWidth=0.8).encode(
         alt.X("number:Q", **x),
         policy_shape(names, legend=None),
-        tooltip=["policy:N"] + [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("number", "q05", "q25", "q50", "q75", "q95")],
+        tooltip=["policy:N"] + [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("number", *QUANTILES)],
     )
     text = base.mark_text(align="left", dx=6, fontSize=11).encode(
         x=alt.value(PANEL), text=alt.Text("number:Q", format=".2f")
@@ -99,7 +100,8 @@ def _distribution(windows: xr.Dataset, column: str, number: xr.DataArray, x_titl
     layers = [line, box, mark, text]
     if values.sizes["window"] <= WINDOWS_SHOWN:
         # Each window as a dot below its policy's box, spread by the golden ratio: evenly, and the same every time.
-        strip = alt.Chart(data(windows.drop_attrs())).transform_calculate(spread="11 + 9 * (datum.window * 0.618034 % 1)")
+        strip = alt.Chart(data(windows.drop_attrs()))
+        strip = strip.transform_calculate(spread="11 + 9 * (datum.window * 0.618034 % 1)")
         strip = strip.mark_circle(size=7, opacity=0.5, aria=False).encode(
             alt.X(f"{column}:Q", **x), y, policy_color(names, legend=None),
             yOffset=alt.YOffset("spread:Q", scale=alt.Scale(domain=[-22, 22], range=[0, 44])),
@@ -109,14 +111,14 @@ def _distribution(windows: xr.Dataset, column: str, number: xr.DataArray, x_titl
     return alt.layer(*layers).properties(width=PANEL, height=190)
 
 
-def _changes(table: xr.Dataset, text: str, first: bool) -> alt.LayerChart:
+def _changes(table: xr.Dataset, text: str, labels: bool) -> alt.LayerChart:
     names = [str(name) for name in table.policy.values]
     x = {
         "title": "Change of mean waiting time", "scale": alt.Scale(zero=True, nice=False, padding=8),
         "axis": alt.Axis(format=".0%", tickCount=6),
     }  # fmt: skip
     base = alt.Chart(data(table.drop_attrs())).encode(
-        alt.Y("trace:N", title=None, axis=alt.Axis(grid=False, domain=False, ticks=False, labelFontSize=11, labels=first)),
+        alt.Y("trace:N", title=None, axis=alt.Axis(**PLAIN_AXIS, labels=labels)),
         policy_color(names),
         yOffset=alt.YOffset("policy:N", sort=names),
     )
@@ -127,7 +129,7 @@ def _changes(table: xr.Dataset, text: str, first: bool) -> alt.LayerChart:
     point = base.mark_point(size=55).encode(
         alt.X("change:Q", **x),
         policy_shape(names),
-        tooltip=["trace:N", "policy:N"] + [alt.Tooltip(f"{name}:Q", format="+.1%") for name in ("change", "low", "high")],
+        tooltip=["trace:N", "policy:N"] + [alt.Tooltip(f"{name}:Q", format="+.1%") for name in table.data_vars],
     )
     heading = alt.TitleParams(text, fontSize=11, fontWeight="normal", anchor="middle", offset=4)
     return alt.layer(zero, paper, whisker, point).properties(width=PANEL, height=150, title=heading)

@@ -26,8 +26,8 @@ def batch_timeline(
     """Batches on a time line: tokens against the budget, live KV against its limits, queues, promotions.
 
     batches: as `qba.simulate(..., record=True)` returns it, over `batch`. config: the engine that served them. start_s,
-    end_s: seconds of simulated time to show; default: all. Where there are more than `STEPS` batches, neighbours are joined:
-    the mean of their tokens, the largest KV and queues, the sum of promotions.
+    end_s: seconds of simulated time to show; default: all. Where there are more than `STEPS` batches, neighbours are
+    joined: the mean of their tokens, the largest KV and queues, the sum of promotions.
 
     Raises InputError where no batch starts in the range.
     """
@@ -42,7 +42,9 @@ def batch_timeline(
     scale = alt.Scale(domain=[start, end], nice=False)
     x = alt.X("time_s:Q", title=None, scale=scale, axis=alt.Axis(labels=False, ticks=False))
     last = alt.X("time_s:Q", title="Time (s)", scale=scale)
-    note = f"each step joins {joined} batches: mean tokens, largest KV and queues" if joined > 1 else "each step is one batch"
+    note = "each step is one batch"
+    if joined > 1:
+        note = f"each step joins {joined} batches: mean tokens, largest KV and queues"
     return (
         alt.vconcat(
             _tokens(steps, x, config), _kv(steps, x, config), _queues(steps, x), _promotions(steps, last), spacing=8
@@ -118,9 +120,16 @@ def _limit(value: float, text: str, dash: list[int]) -> alt.LayerChart:
 
 def _tokens(steps: dict[str, np.ndarray], x: alt.X, config: EngineConfig) -> alt.LayerChart:
     table = _long_form(steps, {"decode_tokens": "decode", "prefill_tokens": "prefill"}, "phase")
-    area = alt.Chart(table).mark_area(interpolate="step-after", clip=True).encode(
-        x, alt.Y("value:Q", title=["Tokens", "per batch"], stack=True), _color("phase", TOKEN_COLORS, "Phase"), order="phase:N"
-    )  # fmt: skip
+    area = (
+        alt.Chart(table)
+        .mark_area(interpolate="step-after", clip=True)
+        .encode(
+            x,
+            alt.Y("value:Q", title=["Tokens", "per batch"], stack=True),
+            _color("phase", TOKEN_COLORS, "Phase"),
+            order="phase:N",
+        )
+    )
     return alt.layer(area, _limit(config.token_budget, "budget", [4, 3])).properties(width=WIDTH, height=80)
 
 
@@ -136,7 +145,8 @@ def _kv(steps: dict[str, np.ndarray], x: alt.X, config: EngineConfig) -> alt.Lay
 def _queues(steps: dict[str, np.ndarray], x: alt.X) -> alt.Chart:
     table = _long_form(steps, {"waiting_short": "short", "waiting_long": "long"}, "predicted")
     line = alt.Chart(table).mark_line(interpolate="step-after", strokeWidth=1.5, clip=True)
-    line = line.encode(x, alt.Y("value:Q", title=["Requests", "waiting"]), _color("predicted", CLASS_COLORS, "Predicted"))
+    y = alt.Y("value:Q", title=["Requests", "waiting"])
+    line = line.encode(x, y, _color("predicted", CLASS_COLORS, "Predicted"))
     return line.properties(width=WIDTH, height=80)
 
 
@@ -146,7 +156,8 @@ def _promotions(steps: dict[str, np.ndarray], x: alt.X) -> alt.LayerChart:
     mark = alt.Chart(table).mark_tick(color=CLASS_COLORS["long"], thickness=1.5, height=14, orient="vertical")
     mark = mark.encode(x, tooltip=["time_s:Q", "promotions:Q"])
     count = int(steps["promotions"].sum())
-    text = alt.Chart(data({"text": [f"{count:,} promotion{'' if count == 1 else 's'}"]})).mark_text(align="left", dx=5, fontSize=10, color=MUTED)
+    text = alt.Chart(data({"text": [f"{count:,} promotion{'' if count == 1 else 's'}"]}))
+    text = text.mark_text(align="left", dx=5, fontSize=10, color=MUTED)
     return alt.layer(mark, text.encode(x=alt.value(WIDTH), text="text:N")).properties(width=WIDTH, height=18)
 
 
@@ -164,8 +175,16 @@ def _histogram(tokens: np.ndarray, true_long: np.ndarray, x_title: str) -> alt.L
     }
     table = data({name: column[columns["requests"] > 0] for name, column in columns.items()})
     color = alt.Color("class:N", scale=alt.Scale(domain=list(CLASS_COLORS), range=list(CLASS_COLORS.values())))
-    bars = alt.Chart(table).mark_rect(stroke="white", strokeWidth=0.4).encode(
-        alt.X("tokens:Q", title=x_title, axis=alt.Axis(tickCount=5)), alt.X2("until:Q"), alt.Y("bottom:Q", title="Requests"), alt.Y2("top:Q"), color,
-        tooltip=["class:N", "tokens:Q", "until:Q", "requests:Q"],
-    )  # fmt: skip
+    bars = (
+        alt.Chart(table)
+        .mark_rect(stroke="white", strokeWidth=0.4)
+        .encode(
+            alt.X("tokens:Q", title=x_title, axis=alt.Axis(tickCount=5)),
+            alt.X2("until:Q"),
+            alt.Y("bottom:Q", title="Requests"),
+            alt.Y2("top:Q"),
+            color,
+            tooltip=["class:N", "tokens:Q", "until:Q", "requests:Q"],
+        )
+    )
     return alt.layer(bars).properties(width=240, height=150)

@@ -6,8 +6,19 @@ import altair as alt
 import numpy as np
 import xarray as xr
 
-from qba.errors import InputError
-from qba.figures.style import COLUMN, HEIGHT, THIRD, curves, data, label, log_axis, policy_color, policy_shape, title
+from qba.figures.style import (
+    COLUMN,
+    HEIGHT,
+    THIRD,
+    curves,
+    data,
+    label,
+    log_axis,
+    policy_color,
+    policy_shape,
+    select,
+    title,
+)
 
 DEFAULT_QUOTA, DEFAULT_AGING_QUANTILE = 5, 0.8
 """The setting that is held while the other one varies (paper, section IV-C)."""
@@ -25,7 +36,7 @@ def model_mean(theory: xr.Dataset, closure: str = "mixture", parallelism: str = 
     theory: `wait_mean_s` over (parallelism, closure, policy, rate) and `extrapolated` over (policy, rate). Where the
     promoted fraction is extrapolated the curve is dashed; infinite waits (load 1 or more) are left out.
     """
-    chosen = _select(theory, "model_mean", closure=closure, parallelism=parallelism)
+    chosen = select(theory, "model_mean", closure=closure, parallelism=parallelism)
     wait, names = chosen.wait_mean_s, chosen.policy.values
     finite = np.isfinite(wait)
     table = {
@@ -55,7 +66,7 @@ def model_mean(theory: xr.Dataset, closure: str = "mixture", parallelism: str = 
             "Reduced model",
             servers,
             "dashed: promoted fraction beyond the measured loads" if chosen.extrapolated.any() else "",
-            f"infinite, so not drawn, from {lost.min():g} {wait.rate.attrs.get('units', '')} (load >= 1)" if lost.size else "",
+            f"infinite, so not drawn, from {lost.min():g} requests/s (load >= 1)" if lost.size else "",
         ),
     )
 
@@ -82,7 +93,7 @@ def quota_tail(sensitivity: xr.Dataset) -> alt.LayerChart:
 
 def aging_tail(sensitivity: xr.Dataset) -> alt.LayerChart:
     """Fig. 3c: 99th percentile of the wait against the aging quantile, at a quota of 5; input as for `quota_tail`."""
-    chosen = _select(sensitivity, "aging_tail", quota=DEFAULT_QUOTA)
+    chosen = select(sensitivity, "aging_tail", quota=DEFAULT_QUOTA)
     chart = curves(chosen.wait_p99_s, "aging_quantile", reference=["FCFS"])
     note = f"QBA at k = {DEFAULT_QUOTA}; dashed: without aging"
     return chart.properties(title=title("Aging threshold: tail", _seeds(chosen), note))
@@ -94,19 +105,17 @@ def prediction_errors(errors: xr.Dataset, direction: str) -> alt.HConcatChart:
     errors: `wait_mean_s`, `wait_p99_true_short_s`, `wait_p99_true_long_s` over (direction, policy, error_rate, seed).
     direction: "short_to_long" (Fig. 4) or "long_to_short" (Fig. 5).
     """
-    chosen = _select(errors, "prediction_errors", direction=direction)
+    chosen = select(errors, "prediction_errors", direction=direction)
     heading, text = ERROR_TEXT[direction]
     x_title = direction.replace("_", "-") + " error rate"
     chosen = chosen.assign_coords(error_rate=chosen.error_rate.assign_attrs(long_name=x_title))
-    panels = [
-        curves(chosen[name], "error_rate", reference=["FCFS"], width=THIRD, height=160) for name in ERROR_PANELS
-    ]
+    panels = [curves(chosen[name], "error_rate", reference=["FCFS"], width=THIRD, height=160) for name in ERROR_PANELS]
     note = f"{text}; {_seeds(chosen)}; dashed: FCFS uses no labels"
     return alt.hconcat(*panels, spacing=16, title=title(heading, note, width=110))
 
 
 def _against_quota(sensitivity: xr.Dataset, variable: str, text: str) -> alt.LayerChart:
-    chosen = _select(sensitivity, "quota figures", aging_quantile=DEFAULT_AGING_QUANTILE)
+    chosen = select(sensitivity, "quota figures", aging_quantile=DEFAULT_AGING_QUANTILE)
     chart = curves(chosen[variable], "quota", reference=["FCFS", "AA"])
     note = f"aging quantile {DEFAULT_AGING_QUANTILE:g}; dashed: without a quota"
     return chart.properties(title=title(text, _seeds(chosen), note))
@@ -115,14 +124,3 @@ def _against_quota(sensitivity: xr.Dataset, variable: str, text: str) -> alt.Lay
 def _seeds(dataset: xr.Dataset) -> str:
     n = dataset.sizes["seed"]
     return f"mean of {n} seeds and its 95 % confidence band" if n > 1 else "one seed"
-
-
-def _select(dataset: xr.Dataset, who: str, **chosen: str | float) -> xr.Dataset:
-    """The dataset at one label of each given dimension; an InputError names what there is."""
-    for name, value in chosen.items():
-        there = dataset[name].values
-        hit = there == value if isinstance(value, str) else np.isclose(there, value)
-        if not hit.any():
-            raise InputError(f"{who}: no {name} {value!r} in the dataset; there are {', '.join(map(str, there))}")
-        dataset = dataset.isel({name: int(np.argmax(hit))})
-    return dataset

@@ -6,7 +6,6 @@ it from there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import vl_convert
 
+from qba.claims import read_scorecard
 from qba.errors import InputError
 from qba.figures import azure, paper, ratios
 from qba.figures.style import THEME
@@ -41,56 +41,59 @@ class Figure(NamedTuple):
 FIGURES: dict[str, Figure] = {
     "fig2a": Figure(
         ("theory",), paper.model_mean, "Fig. 2a",
-        "Mean wait in the reduced queueing model. All prediction-guided policies wait less than FCFS, PSF least; AA and QBA "
-        "nearly coincide. The scale is logarithmic, so equal distances are equal ratios.",
+        "Mean wait in the reduced queueing model. All prediction-guided policies wait less than FCFS, PSF least; AA "
+        "and QBA nearly coincide. The scale is logarithmic, so equal distances are equal ratios.",
     ),
     "fig2b": Figure(
         ("load_sweep",), paper.load_mean, "Fig. 2b",
-        "Mean wait in the simulator (logarithmic scale). The bands hold the scatter between seeds, which all policies share: "
-        "the seeds are paired, so differences between policies are surer than the bands suggest.",
+        "Mean wait in the simulator (logarithmic scale). The bands hold the scatter between seeds, which all "
+        "policies share: the seeds are paired, so differences between policies are surer than the bands suggest.",
     ),
     "fig2c": Figure(
         ("load_sweep",), paper.load_tail, "Fig. 2c",
-        "99th percentile of the wait in the simulator (logarithmic scale): the price of serving short requests first.",
+        "99th percentile of the wait in the simulator (logarithmic scale): the price of serving short requests "
+        "first.",
     ),
     "fig3a": Figure(
         ("sensitivity",), paper.quota_mean, "Fig. 3a",
-        "Mean wait against QBA's quota k, the number of short admissions that earn one promotion. A small quota acts like AA, "
-        "a large one like PSF.",
+        "Mean wait against QBA's quota k, the number of short admissions that earn one promotion. A small quota acts "
+        "like AA, a large one like PSF.",
     ),
     "fig3b": Figure(
         ("sensitivity",), paper.quota_tail, "Fig. 3b",
-        "99th percentile of the wait against the quota: QBA's lowest tail lies at a moderate quota, FCFS's stays below it.",
+        "99th percentile of the wait against the quota: QBA's lowest tail lies at a moderate quota, FCFS's stays "
+        "below it.",
     ),
     "fig3c": Figure(
         ("sensitivity",), paper.aging_tail, "Fig. 3c",
-        "99th percentile of the wait against the quantile of past waits beyond which a request counts as aged. At 1.0 hardly "
-        "anything ages, and both policies lose their protection of long requests.",
+        "99th percentile of the wait against the quantile of past waits beyond which a request counts as aged. At "
+        "1.0 hardly anything ages, and both policies lose their protection of long requests.",
     ),
     "fig4": Figure(
         ("prediction_errors",), partial(paper.prediction_errors, direction="short_to_long"), "Fig. 4",
-        "Short requests taken for long ones. A few of them suffice to give true-short requests a long tail under PSF and QBA.",
+        "Short requests taken for long ones. A few of them suffice to give true-short requests a long tail under PSF "
+        "and QBA.",
     ),
     "fig5": Figure(
         ("prediction_errors",), partial(paper.prediction_errors, direction="long_to_short"), "Fig. 5",
-        "Long requests taken for short ones. PSF's mean and short tail hardly move while its long tail grows; QBA's long tail "
-        "falls, at the expense of the short ones and of the mean.",
+        "Long requests taken for short ones. PSF's mean and short tail hardly move while its long tail grows; QBA's "
+        "long tail falls, at the expense of the short ones and of the mean.",
     ),
     "table2": Figure(
         ("azure_standin",), azure.table2, "Table II",
-        "The paper's production-trace study on a stand-in for its trace, which is not to be had: see the subtitle. Each dot is "
-        "one window of traffic.",
+        "The paper's production-trace study on a stand-in for its trace, which is not to be had: see the subtitle. "
+        "Each dot is one window of traffic.",
     ),
     "azure_2023": Figure(
         ("azure_2023",), azure.azure_2023, "Azure 2023",
-        "The same study on real traces. Where long means a long response, serving the short ones first gains next to nothing: "
-        "most of the work in these traces lies in the prompts. Where long means many tokens in all, the gains are of the "
-        "paper's order.",
+        "The same study on real traces. Where long means a long response, serving the short ones first gains next to "
+        "nothing: most of the work in these traces lies in the prompts. Where long means many tokens in all, the "
+        "gains are of the paper's order.",
     ),
     "scorecard": Figure(
         ("scorecard",), ratios.scorecard, "Scorecard",
-        "Each number of the paper against ours; 1 is the same. Rows that need data the machine does not have show the value of "
-        "the stand-in.",
+        "Each number of the paper against ours; 1 is the same. Rows that need data the machine does not have show "
+        "the value of the stand-in.",
     ),
 }  # fmt: skip
 """Published figures by the name of their files, in the order of the paper."""
@@ -105,13 +108,16 @@ def reader(results_dir: str | Path | None = None) -> Callable[[str], Any]:
 
     @cache
     def read(name: str) -> Any:
-        return read_scorecard(folder / "scorecard.json") if name == "scorecard" else load(folder / f"{name}.nc")
+        return read_scorecard(folder) if name == "scorecard" else load(folder / f"{name}.nc")
 
     return read
 
 
 def draw(name: str, read: Callable[[str], Any]) -> alt.TopLevelMixin:
-    """The chart of one published figure from what `reader` reads. Raises InputError where a file is missing or damaged."""
+    """The chart of one published figure from what `reader` reads.
+
+    Raises InputError for an unknown figure and where a file is missing or damaged.
+    """
     if name not in FIGURES:
         raise InputError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
     figure = FIGURES[name]
@@ -143,20 +149,3 @@ def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
 def to_svg(chart: alt.TopLevelMixin) -> str:
     """The chart as SVG, in the figures' theme."""
     return vl_convert.vegalite_to_svg(specification(chart), vl_version=VEGA_LITE).rstrip("\n") + "\n"
-
-
-def read_scorecard(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a scorecard file. Raises InputError, naming the file, where it is missing or not a scorecard."""
-    path = Path(path)
-    try:
-        rows = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; make reproduce writes the results") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise InputError(f"{path}: is not JSON ({error})") from error
-    needed = {"id", "kind", "text", "paper", "reproduced", "status"}
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and needed <= row.keys() for row in rows):
-        raise InputError(f"{path}: is not a scorecard; a list of rows with {', '.join(sorted(needed))} is needed")
-    return rows

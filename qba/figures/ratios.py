@@ -59,7 +59,8 @@ def scorecard(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
         height=alt.Step(17),
         title=title(
             "Scorecard: the paper's numbers",
-            f"whiskers: two standard errors of ours; zones: within {100 * WITHIN:.0f} % and {100 * NEARLY_WITHIN:.0f} %",
+            f"whiskers: two standard errors of ours; zones: within {100 * WITHIN:.0f} % and "
+            f"{100 * NEARLY_WITHIN:.0f} %",
             "W: mean wait; S99, L99: 99th percentile of true-short and of true-long waits",
             "needs data: the value of a stand-in for the paper's trace",
             f"without a ratio, so not drawn: {', '.join(left_out)}" if left_out else "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 import numpy as np
@@ -18,6 +18,8 @@ import xarray as xr
 
 from qba.errors import InputError
 from qba.intervals import mean_interval
+
+Data = TypeVar("Data", xr.Dataset, xr.DataArray)
 
 THEME = "qba"
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -58,8 +60,8 @@ def theme() -> alt.theme.ThemeConfig:
                 "tickColor": MUTED, "tickSize": 4, "titlePadding": 6,
             },
             "legend": text | {
-                "orient": "top", "direction": "horizontal", "title": None, "symbolSize": 60, "symbolOpacity": 1, "columnPadding": 14,
-                "offset": 6, "labelFontSize": 11,
+                "orient": "top", "direction": "horizontal", "title": None, "symbolSize": 60, "symbolOpacity": 1,
+                "columnPadding": 14, "offset": 6, "labelFontSize": 11,
             },
             "header": text | {"titleFontWeight": "normal", "labelFontSize": 11},
             "title": {
@@ -113,6 +115,17 @@ def policy_shape(names: Iterable[str], **options: Any) -> alt.Shape:
     """Mark encoding of the column `policy`; its legend joins the colours'."""
     styles = policy_styles(names)
     return alt.Shape("policy:N", scale=alt.Scale(domain=list(styles), range=[s[1] for s in styles.values()]), **options)
+
+
+def select(dataset: Data, who: str, **chosen: str | float) -> Data:
+    """The dataset at one label of each given dimension; an InputError names what there is."""
+    for name, value in chosen.items():
+        there = dataset[name].values
+        hit = there == value if isinstance(value, str) else np.isclose(there, value)
+        if not hit.any():
+            raise InputError(f"{who}: no {name} {value!r} in the dataset; there are {', '.join(map(str, there))}")
+        dataset = dataset.isel({name: int(np.argmax(hit))})
+    return dataset
 
 
 def rows(columns: xr.Dataset | Mapping[str, Sequence]) -> list[dict[str, Any]]:

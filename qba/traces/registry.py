@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
 from tqdm import tqdm
 
 from qba.errors import InputError
@@ -189,6 +188,8 @@ def _download(file: TraceFile, target: Path, timeout: float, progress: bool) -> 
     The download runs in a thread that is left behind after ``timeout``: the limits that the HTTP client itself knows
     hold for each address and each piece of data anew, and for looking up the host's name not at all.
     """
+    import pooch  # here, because it brings along a progress bar that warns in every notebook
+
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent, ignore_cleanup_errors=True)
