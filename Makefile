@@ -14,6 +14,8 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(BUILD))
 .PHONY: $(STAMP)
 endif
 
+PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps
+
 .PHONY: help reproduce test bench lab notebooks lock clean
 
 help: ## show this list
@@ -43,17 +45,19 @@ lock: ## resolve requirements.lock anew (needs uv; LOCK_OPTIONS=--upgrade takes 
 clean: ## remove .venv, caches and downloaded data; results stay
 	rm -rf .venv .pytest_cache .hypothesis .benchmarks build dist qba.egg-info
 	find qba tests notebooks -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
-	git clean -fdXq data
+	@git clean -fdXq data || echo "data/ is left as it is: without git, what was downloaded is not known"
+
+NEEDED := Python 3.11 or newer is needed;
+NAME_ONE := Name one: make PYTHON=python3.12 ...
 
 $(STAMP): requirements.lock pyproject.toml
-	@command -v "$(PYTHON)" >/dev/null || \
-	    { echo "Python 3.11 or newer is needed; $(PYTHON) is not found. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "$(NEEDED) $(PYTHON) is not found. $(NAME_ONE)" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	    { echo "Python 3.11 or newer is needed; $(PYTHON) is $$("$(PYTHON)" -V 2>&1). Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	    { echo "$(NEEDED) $(PYTHON) is $$("$(PYTHON)" -V 2>&1). $(NAME_ONE)" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
 	    { echo "$(PYTHON) lacks the venv module (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@echo "setting up .venv (about a minute, once)"
 	@"$(PYTHON)" -m venv --clear .venv
-	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --no-build-isolation --editable .
 	@printf '%s\n' "$(BUILD)" > $(STAMP)

@@ -26,7 +26,8 @@ from qba.results import atomic_write
 
 KERNEL = "python3"
 FAILED = ".failed.ipynb"
-# The kernel warns of a debugger setting, and would add its cells to the user's own IPython history.
+# The kernel's log goes to the terminal: warnings of the local transport, now and then the interrupt that ends it. What
+# happens in a cell is reported without it. The user's own IPython history is left alone.
 KERNEL_OPTIONS = ["--IPKernelApp.log_level=CRITICAL", "--HistoryManager.enabled=False"]
 
 

@@ -26,7 +26,8 @@ from qba.paths import PACKAGE
 # Modules that show, store or run what others compute; every other module decides the numbers and counts for the hash,
 # so that a new one cannot be forgotten.
 NOT_NUMBERS = {
-    "__init__", "__main__", "claims", "cli", "errors", "figures", "intervals", "notebooks", "paths", "report", "reproduce", "results",
+    "__init__", "__main__", "claims", "cli", "errors", "figures", "intervals", "notebooks", "paths", "report",
+    "reproduce", "results",
 }  # fmt: skip
 
 _WAITS = ["wait_mean_s", "wait_p99_s", "wait_p99_true_short_s", "wait_p99_true_long_s"]

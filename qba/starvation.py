@@ -22,9 +22,9 @@ from qba.workload import synthetic
 def overtakes(run: xr.Dataset, batches: xr.Dataset) -> xr.Dataset:
     """How often predicted-short requests are admitted ahead of an aged predicted-long one that is next of its class.
 
-    A predicted-long request counts from the batch boundary at which it is the oldest waiting of its class and aged, until
-    it starts. Under `qba.QBA` such an admission is either one that the quota allows (no debt stands), or one that happens
-    while debt stands, because the KV rule refused the promoted request and passed it over.
+    Counted at each batch boundary at which the predicted-long request is the oldest waiting of its class and aged. Under
+    `qba.QBA` its promotion is *due* there if debt stands and no other promoted request is in prefill; a predicted-short
+    one can then go ahead only because the KV rule refused the promoted request and passed it over.
 
     Parameters
     ----------
@@ -34,44 +34,50 @@ def overtakes(run: xr.Dataset, batches: xr.Dataset) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        Dimension ``long``, the predicted-long requests in order: ``within_quota`` and ``past_debt``, the numbers of such
-        admissions; scalar ``largest_batch``, the most predicted-short prefills that one batch completed.
+        Dimension ``long``, the predicted-long requests in order: ``before_due`` and ``past_due``, the numbers of such
+        admissions; scalar ``largest_batch``, the most predicted-short requests admitted into one batch.
     """
-    predicted_long = run.predicted_long.values
-    arrival, start = run.arrival_s.values[predicted_long], run.start_s.values[predicted_long]
     boundary, theta = batches.time_s.values, batches.threshold_s.values
-    short_starts = np.searchsorted(boundary, run.start_s.values[~predicted_long])
-    admissions = np.bincount(short_starts, minlength=len(boundary))
+    long, promoted = run.predicted_long.values, run.promoted.values
+    arrival, start = run.arrival_s.values, run.start_s.values
+    admissions = np.bincount(np.searchsorted(boundary, start[~long]), minlength=len(boundary))
+
+    # From the start of a promoted request to the end of its prefill, the debt is its own.
+    paying = np.zeros(len(boundary) + 1, np.int64)
+    np.add.at(paying, np.searchsorted(boundary, start[promoted]), 1)
+    np.add.at(paying, np.searchsorted(boundary, run.prefill_end_s.values[promoted]), -1)
     debt = np.concatenate([[0], batches.debt.values[:-1]]) > 0  # as it stood at the boundary
-    before = [np.concatenate([[0], np.cumsum(admissions * stands)]) for stands in (~debt, debt)]
+    due = debt & (np.cumsum(paying[:-1]) == 0)
+
+    arrival, start, promoted = arrival[long], start[long], promoted[long]
+    # A request is the oldest from the boundary at which the one before it started; there, predicted-short ones come after
+    # that one only if it was promoted.
+    after = np.searchsorted(boundary, start[:-1]) + ~promoted[:-1]
+    first = np.maximum(np.searchsorted(boundary, arrival), np.concatenate([[0], after]))
+    last = np.searchsorted(boundary, start)
     counts = np.zeros((2, len(arrival)), np.int64)
-    head_from = np.maximum(arrival, np.concatenate([[-np.inf], start[:-1]]))
-    first, last = np.searchsorted(boundary, head_from), np.searchsorted(boundary, start)
     for i, (a, b) in enumerate(zip(first, last)):
-        aged = boundary[a:b] - arrival[i] > theta[a:b]
-        if aged.any():
-            since = a + int(aged.argmax())
-            counts[:, i] = [total[b] - total[since] for total in before]
-    completed = np.searchsorted(boundary, run.prefill_end_s.values[~predicted_long])
+        ahead = admissions[a:b] * (boundary[a:b] - arrival[i] > theta[a:b])
+        counts[:, i] = ahead[~due[a:b]].sum(), ahead[due[a:b]].sum()
     text = "predicted-short requests admitted ahead of the aged predicted-long one, "
     return xr.Dataset(
         {
-            "within_quota": ("long", counts[0], {"units": "1", "long_name": text + "without debt"}),
-            "past_debt": ("long", counts[1], {"units": "1", "long_name": text + "while debt stood"}),
+            "before_due": ("long", counts[0], {"units": "1", "long_name": text + "before its promotion is due"}),
+            "past_due": ("long", counts[1], {"units": "1", "long_name": text + "while its promotion is due"}),
             "largest_batch": (
                 (),
-                int(np.bincount(completed).max()) if len(completed) else 0,
-                {"units": "1", "long_name": "most predicted-short prefills completed by one batch"},
+                int(admissions.max()),
+                {"units": "1", "long_name": "most predicted-short requests admitted into one batch"},
             ),
         }
     )
 
 
 STATISTICS = {
-    "within_quota": "most predicted-short admissions ahead of one aged predicted-long request, without debt",
-    "past_debt": "most predicted-short admissions ahead of one aged predicted-long request, while debt stood",
-    "passed_share": "share of the predicted-long requests passed over while debt stood",
-    "largest_batch": "most predicted-short prefills completed by one batch",
+    "before_due": "most predicted-short admissions ahead of one aged predicted-long request before its promotion is due",
+    "past_due": "most predicted-short admissions ahead of one aged predicted-long request while its promotion is due",
+    "passed_share": "share of the predicted-long requests passed over while their promotion was due",
+    "largest_batch": "most predicted-short requests admitted into one batch",
 }
 
 
@@ -119,6 +125,6 @@ def promotion_delay(
 
 def _worst(quota: int, seed: int, rate: float, config: EngineConfig) -> np.ndarray:
     found = overtakes(*simulate(synthetic(rate, seed), QBA(quota=quota), config, record=True))
-    passed = found.past_debt.values
-    worst = (found.within_quota.values.max(), passed.max(), np.mean(passed > 0), found.largest_batch.item())
+    passed = found.past_due.values
+    worst = (found.before_due.values.max(), passed.max(), np.mean(passed > 0), found.largest_batch.item())
     return np.array(worst, dtype=float).reshape(1, 1, -1)

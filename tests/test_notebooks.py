@@ -135,7 +135,7 @@ def test_a_notebook_is_committed(path: Path):
 
 def test_the_published_copies_show_the_present_notebooks():
     assert [path.name for path in PUBLISHED] == [path.name for path in STUDY]
-    for path, copy in zip(STUDY, PUBLISHED):
+    for path, copy in zip(STUDY, PUBLISHED, strict=True):
         injected = "injected-parameters"
         shown = [cell for cell in nbformat.read(copy, 4).cells if injected not in cell.metadata.get("tags", [])]
         assert [cell.source for cell in shown] == [cell.source for cell in nbformat.read(path, 4).cells], path.name

@@ -250,8 +250,8 @@ def copied_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_hash_covers_engine_workload_and_policies():
     covered = {file.relative_to(PACKAGE).as_posix() for file in results.number_modules()}
     assert {
-        "engine/loop.py", "engine/simulate.py", "policies.py", "workload.py", "requests.py", "predictor.py", "config.py",
-        "metrics.py", "theory.py", "sweeps.py",
+        "engine/loop.py", "engine/simulate.py", "policies.py", "workload.py", "requests.py", "predictor.py",
+        "config.py", "metrics.py", "theory.py", "sweeps.py",
     } <= covered  # fmt: skip
     assert not covered & {"figures.py", "cli.py", "claims.py", "notebooks.py", "reproduce.py", "results.py", "paths.py"}
 

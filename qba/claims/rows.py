@@ -437,16 +437,17 @@ def _(r):
 @statement("S23", "No aged predicted-long request can be postponed for ever while k is finite")
 def _(r):
     d = r["promotion_delay"]
-    # k − 1 count before the batch that earns the debt; that batch completes some, and starts one that it leaves unfinished.
-    bound = d.quota + d.largest_batch
     note = (
         "The KV rule passes a promoted request over while it does not fit: in these runs up to "
-        f"{int(d.past_debt.max())} predicted-short admissions went ahead of one whose promotion was due, and a stream made "
-        "for it does so for ever (tests/test_invariants.py). With room in the KV cache the statement holds"
+        f"{int(d.past_due.max())} predicted-short admissions went ahead of one whose promotion was due, and a stream made "
+        "for it does so for ever (tests/test_quota.py, which also proves the bound where the KV cache has room)"
     )
     return (
         Statement()
-        .holds("overtaken at most k and one batch's completions times until promotion is due", d.within_quota <= bound)
-        .holds("never overtaken once it is due", d.past_debt == 0)
+        .holds(
+            "overtaken at most k and one batch's times until promotion is due",
+            d.before_due <= d.quota + d.largest_batch,
+        )
+        .holds("never overtaken once it is due", d.past_due == 0)
         .finding(note)
     )
