@@ -177,7 +177,7 @@ class Queue:
     def mean_wait(self, *classes: tuple[float, float]) -> float:
         """Mean wait (s) over classes of (share, load), the first served first."""
         waits = priority_waits(self.residual_s, [rho for _, rho in classes])
-        return sum(share * wait for (share, _), wait in zip(classes, waits) if share > 0)  # 0 * inf would be NaN
+        return math.fsum(share * wait for (share, _), wait in zip(classes, waits) if share > 0)  # 0 * inf would be NaN
 
 
 # --- closures for aging ----------------------------------------------------------------------------------------------

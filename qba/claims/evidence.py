@@ -49,7 +49,7 @@ class Finding:
 
 def grade_number(value: float, paper: float) -> str:
     """Status of a number by its relative distance from the paper's."""
-    distance = abs(value / paper - 1)
+    distance = round(abs(value / paper - 1), 12)  # 0.85 is 15 % below 1, though not in binary
     return REPRODUCED if distance <= WITHIN else CLOSE if distance <= NEARLY_WITHIN else NOT_REPRODUCED
 
 
