@@ -98,7 +98,7 @@ def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
         try:
             study = azure.azure_2023_study(progress=False)
         except MissingTraceError:
-            fetch_azure_2023(timeout=FETCH_TIMEOUT_S)
+            fetch_azure_2023(timeout=FETCH_TIMEOUT_S, progress=sys.stderr.isatty())
             study = azure.azure_2023_study(progress=False)
     except DownloadError as problem:
         if not target.exists():  # another results folder begins with the repository's

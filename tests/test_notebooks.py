@@ -147,7 +147,8 @@ def test_make_test_compares_every_cell():
     arguments = shlex.split(command.partition("-m pytest")[2])
     assert "--nbval" in arguments and not any("lax" in a or "sanitize" in a for a in arguments)
     arguments = [sys.executable, "-m", "pytest", "--collect-only", "-q", *(a for a in arguments if a != "tests")]
-    listed = subprocess.run(arguments, cwd=repository(), capture_output=True, text=True, check=True).stdout
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # the caller's, of this run
+    listed = subprocess.run(arguments, cwd=repository(), env=own, capture_output=True, text=True, check=True).stdout
     expected = {f"notebooks/{path.name}::Cell {i}" for path in STUDY for i in range(len(code_cells(path)))}
     assert {line for line in listed.splitlines() if "::" in line} == expected
 
