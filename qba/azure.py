@@ -16,7 +16,7 @@ import xarray as xr
 
 from qba.config import EngineConfig
 from qba.errors import InputError
-from qba.policies import BUILT_IN, Policy
+from qba.policies import PAPER, Policy
 from qba.requests import Requests
 from qba.sweeps import replay
 from qba.traces import (
@@ -35,7 +35,7 @@ from qba.traces.registry import AZURE_2023
 from qba.traces.standin import REQUESTS_PER_WINDOW
 from qba.traces.windows import LABELS, LENGTH_SCALE, RATE, WINDOWS
 
-POLICIES = tuple(cls() for cls in BUILT_IN)
+POLICIES = tuple(cls() for cls in PAPER)
 
 SOURCES_2023 = {file.filename: file.sha256 for file in AZURE_2023}
 """File name and SHA-256 of the files that `azure_2023_study` reads."""
@@ -234,24 +234,3 @@ def _median(values: xr.DataArray) -> xr.DataArray:
 
 def _mean_tokens(part: Requests) -> float:
     return float(np.mean(part.prompt_tokens + part.response_tokens))
-
-
-def table2_text(study: xr.Dataset) -> str:
-    """Table II of a study as lines of text; a study over traces and labels gives one block for each pair."""
-    table = table2(study)
-    lines = [study.attrs["traffic"]]
-    pairs = [()] if "trace" not in study.dims else [(t, n) for t in study.trace.values for n in study.label.values]
-    for pair in pairs:
-        part = table.sel(dict(zip(("trace", "label"), pair)))
-        lines += [f"{pair[0]}, long by {pair[1]} tokens"] if pair else []
-        lines += ["  policy   mean wait   vs FCFS   P99 short   P99 long   tokens/s   utilisation   overflows"]
-        for name in part.policy.values:
-            row = {
-                variable: part[variable].sel(policy=name).item() for variable in part if "policy" in part[variable].dims
-            }
-            lines.append(
-                f"  {name:<6}{row['wait_mean_s']:>10.3f} s{row['wait_change']:>+10.0%}"
-                f"{row['wait_p99_true_short_s']:>10.2f} s{row['wait_p99_true_long_s']:>9.2f} s"
-                f"{row['throughput_tokens_per_s']:>11,.0f}{row['batch_utilization']:>14.2f}{row['kv_overflows']:>12.0f}"
-            )
-    return "\n".join(lines)

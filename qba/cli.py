@@ -80,7 +80,13 @@ def _parser() -> Parser:
     simulate.add_argument(
         "--rate", type=float, help="requests/s; a trace is rescaled to it (default: 32, or the trace's own)"
     )
-    simulate.add_argument("--seed", type=int, default=0, help="replication of the synthetic workload (default: 0)")
+    simulate.add_argument(
+        "--length-scale", type=float, help="factor on a trace's prompt and response lengths (default: 1)"
+    )
+    simulate.add_argument(
+        "--drop-oversize", action="store_true", help="leave out prompts that the engine can never admit"
+    )
+    simulate.add_argument("--seed", type=int, help="replication of the synthetic workload (default: 0)")
     simulate.add_argument("--policies", default="FCFS,PSF,AA,QBA", help="comma-separated (default: all four)")
     simulate.add_argument(
         "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
@@ -115,11 +121,16 @@ def _use_results(folder: Path | None) -> Path:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from qba.reproduce import reproduce
+    from qba.paths import repository
+    from qba.reproduce import FULL_SEEDS, reproduce
     from qba.validate import whole_number
 
     whole_number("reproduce", "seeds", options.seeds, at_least=2)
-    _use_results(options.results)
+    folder = _use_results(options.results)
+    if options.seeds != FULL_SEEDS and folder == repository() / "results":
+        raise InputError(
+            f"--seeds {options.seeds} would overwrite the published results; name another folder: --results DIR"
+        )
     reproduce(options.seeds, say=lambda line: print(line, flush=True))
 
 
@@ -127,7 +138,7 @@ def _notebook(options: argparse.Namespace) -> None:
     from qba.notebooks import run_notebook
 
     parameters = {name: _literal(value) for name, value in options.parameters}
-    print(run_notebook(options.name, options.output, parameters))
+    print(run_notebook(options.name, options.output, parameters, progress=sys.stderr.isatty()))
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -159,48 +170,43 @@ def _scorecard(options: argparse.Namespace) -> None:
 def _simulate(options: argparse.Namespace) -> None:
     from qba import EngineConfig, simulate, summarize
     from qba.policies import BUILT_IN, policy_by_name
+    from qba.tables import summaries_text
 
+    own = {cls.__name__: {f.name for f in fields(cls)} for cls in BUILT_IN}
+    engine = {f.name for f in fields(EngineConfig)}
     names = [name.strip() for name in options.policies.split(",")]
     settings = dict(_setting(text) for text in options.settings)
-    engine_names = {f.name for f in fields(EngineConfig)}
-    policy_names = {f.name for cls in BUILT_IN for f in fields(cls)}
+    known = engine.union(*(own.get(name, ()) for name in names))
     for name in settings:
-        if name not in engine_names | policy_names:
+        if name not in known:
             raise InputError(
-                f"--set {name}: no such parameter; there are {', '.join(sorted(engine_names | policy_names))}"
+                f"--set {name}: no such parameter of {', '.join(names)} or the engine: {', '.join(sorted(known))}"
             )
-    config = EngineConfig(**{name: value for name, value in settings.items() if name in engine_names})
-    own = {cls.__name__: {f.name for f in fields(cls)} for cls in BUILT_IN}
+    config = EngineConfig(**{name: value for name, value in settings.items() if name in engine})
     policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own.get(name, ())}) for name in names]
-    requests = _requests(options)
-    print(requests)
-    columns = {
-        "wait_mean_s": "mean wait",
-        "wait_p50_s": "median",
-        "wait_p99_s": "P99",
-        "wait_p99_true_short_s": "P99 short",
-        "wait_p99_true_long_s": "P99 long",
-        "ttft_p99_s": "TTFT P99",
-    }
-    print(
-        f"{'seconds':<8}" + "".join(f"{text:>11}" for text in columns.values()) + f"{'tokens/s':>11}{'overflows':>11}"
-    )
-    for policy in policies:
-        summary = summarize(simulate(requests, policy, config))
-        waits = "".join(f"{summary[name].item():>11.3f}" for name in columns)
-        print(
-            f"{policy.name:<8}{waits}{summary.throughput_tokens_per_s.item():>11,.0f}{summary.kv_overflows.item():>11,}"
-        )
+    requests = _requests(options, config)
+    summaries = {policy.name: summarize(simulate(requests, policy, config)) for policy in policies}
+    print(f"{requests!r}\n{summaries_text(summaries)}")
 
 
-def _requests(options: argparse.Namespace):
+def _requests(options: argparse.Namespace, config):
     from qba import read_trace, synthetic
-    from qba.traces import rescale
+    from qba.traces import drop_oversize, rescale, scale_lengths
 
     if options.trace is None:
-        return synthetic(32 if options.rate is None else options.rate, options.seed)
+        for name in ("columns", "length_scale", "drop_oversize"):
+            if getattr(options, name):
+                raise InputError(f"--{name.replace('_', '-')} is about a trace, but none is given")
+        return synthetic(32 if options.rate is None else options.rate, options.seed or 0)
+    if options.seed is not None:
+        raise InputError("--seed is about the synthetic workload, but a trace is given")
     columns = dict(_setting(text, literal=False) for text in options.columns.split(",")) if options.columns else None
     requests = read_trace(options.trace, columns=columns)
+    if options.length_scale is not None:
+        requests = scale_lengths(requests, options.length_scale)
+    if options.drop_oversize:
+        requests, dropped = drop_oversize(requests, config)
+        print(f"qba: {dropped:,} of the requests dropped: prompt beyond the KV-safe limit", file=sys.stderr)
     return requests if options.rate is None else rescale(requests, options.rate)
 
 

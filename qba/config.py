@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qba.validate import number, whole_number
+from qba.validate import named_parameters, number, whole_number
 
 
+@named_parameters
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """One serving engine: its token budget, KV cache and batch-time law. The defaults are the paper's (section IV-A3).

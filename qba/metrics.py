@@ -10,6 +10,7 @@ import xarray as xr
 
 from qba.engine.simulate import SCALARS, Run, run_scalars
 from qba.config import EngineConfig
+from qba.errors import InputError
 from qba.policies import Policy
 from qba.requests import Requests
 
@@ -72,6 +73,10 @@ def summarize(run: xr.Dataset) -> xr.Dataset:
         Scalars: mean, median and 99th percentile of the waiting time (overall, and over the true-short and true-long
         requests), of the time to first token and of the end-to-end latency, in seconds; and the run's own scalars.
     """
+    if not isinstance(run, xr.Dataset) or not {"wait_s", *SCALARS} <= set(run):
+        raise InputError(
+            "summarize: run must be the dataset that qba.simulate returns (the first of two with record=True)"
+        )
     columns = ("arrival_s", "start_s", "first_token_s", "finish_s", "true_long")
     values = statistics(*(run[name].values for name in columns))
     values |= {name: run[name].item() for name in SCALARS}

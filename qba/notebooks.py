@@ -56,11 +56,15 @@ def run_notebook(
     cell itself raises InputError; NotebookError where a cell fails otherwise or a promised file was not written. The
     notebook as far as it went, traceback included, is then kept beside the output as *.failed.ipynb.
     """
-    source = find_notebook(name)
+    source, output = find_notebook(name), Path(output)
+    if output.is_dir():
+        raise InputError(f"{output}: is a directory; a file name is needed")
+    if output.exists() and output.samefile(source):
+        raise InputError(f"{output}: is the notebook itself, which would be overwritten; name another output")
     values = check_parameters(source, parameters or {})
     files = [results_dir() / file for file in promised or ()]
     before = {file: _state(file) for file in files}
-    notebook = _execute(source, Path(output), values, timeout=timeout, progress=progress)
+    notebook = _execute(source, output, values, timeout=timeout, progress=progress)
     missing = [file for file in files if _state(file) in (None, before[file])]
     if missing:
         raise NotebookError(f"{source.name}: ran, but did not write {', '.join(map(str, missing))}")
@@ -152,8 +156,12 @@ def _execute(
         )  # fmt: skip
     except PapermillExecutionError as error:
         reason = f"{error.ename}: {error.evalue}".splitlines()[0]
-        kind = InputError if error.ename == "InputError" else NotebookError
-        raise kind(f"{source.name}: cell {error.exec_count} failed with {reason} (all of it in {failed})") from error
+        if error.ename == "InputError":  # the line says it all
+            failed.unlink()
+            raise InputError(f"{source.name}: cell {error.exec_count}: {error.evalue}") from error
+        raise NotebookError(
+            f"{source.name}: cell {error.exec_count} failed with {reason} (all of it in {failed})"
+        ) from error
     except Exception as error:  # the kernel died, did not start, or a cell took longer than allowed
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise NotebookError(f"{source.name}: {reason} (as far as it went in {failed})") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qba.requests import Requests
-from qba.validate import number
+from qba.validate import instance, number
 from qba.workload import stream
 
 
@@ -31,6 +31,7 @@ def mislabel(requests: Requests, short_to_long: float = 0.0, long_to_short: floa
     Requests
         The same requests with another ``predicted_long``.
     """
+    instance("mislabel", "requests", requests, Requests)
     for name, value in {"short_to_long": short_to_long, "long_to_short": long_to_short}.items():
         number("mislabel", name, value, at_least=0, at_most=1)
     draws = stream(seed, "flips").random(len(requests))

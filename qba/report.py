@@ -93,7 +93,7 @@ ABBREVIATIONS = """
 <p>W is the mean waiting time, P99 the 99th percentile of the waiting time, S99 and L99 the same over true-short and
 over true-long requests; ± is our standard error. A number is reproduced within 15 % of the paper's and close within
 30 %; the distance is counted in standard errors of both, since the paper averages over chance as well. A statement is
-reproduced if it holds at 95 % confidence at every point that it speaks of, close if at most of them.</p>
+reproduced if it holds at 95 % confidence at every point that it speaks of, close if at 80 % of them or more.</p>
 """
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from qba import azure, claims, figures, report
 from qba.notebooks import run_notebook
 from qba.paths import repository, results_dir
-from qba.results import KEEPS, atomic_write, load, save
+from qba.results import KEEPS, atomic_write, load, save, stale
+from qba.tables import table2_text
 from qba.traces import DownloadError, MissingTraceError, fetch_azure_2023
 
 FETCH_TIMEOUT_S = 5.0
@@ -105,7 +106,10 @@ def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
             published = repository() / "results" / target.name
             load(published)  # raises where there is none to keep
             atomic_write(target, published.read_bytes())
+        load(target)  # raises where it is damaged
         say(f"  azure_2023.nc kept as published: {problem}")
+        if stale(target):
+            say("  but it was made by other code than the present: replay the real traces to renew it")
         return
     kept = study[[*KEEPS["azure_standin"], "dropped_requests"]]
     save(kept, target, parameters={"windows": study.sizes["window"]}, sources=azure.SOURCES_2023)
@@ -132,7 +136,7 @@ def say_results(folder: Path, rows: list[claims.Row], say: Callable[[str], None]
     say("scorecard: " + ", ".join(f"{count} {status}" for status, count in claims.counts(rows).items()))
     say("")
     for name in ("azure_standin", "azure_2023"):
-        say(azure.table2_text(load(folder / f"{name}.nc")))
+        say(table2_text(load(folder / f"{name}.nc")))
         say("")
 
 

@@ -6,9 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qba.errors import InputError
+from qba.validate import MOST
 
 LONG_QUANTILE = 0.85
 """Responses above this empirical quantile are long (paper, section IV-A2)."""
+
+MOST_SECONDS = 1e12
+"""Arrivals lie within ± this: beyond it a clock in seconds, a double, no longer sees a batch go by."""
 
 COLUMNS = ("arrival_s", "prompt_tokens", "response_tokens", "true_long", "predicted_long")
 
@@ -111,6 +115,8 @@ def _rebuild(*columns: np.ndarray) -> Requests:
 
 
 def _column(name: str, values: ArrayLike) -> np.ndarray:
+    if np.ma.is_masked(values):
+        raise InputError(f"Requests: {name} has masked values, but every request needs one")
     try:
         column = np.array(values)
     except ValueError:
@@ -137,10 +143,10 @@ def _arrivals(values: ArrayLike) -> np.ndarray:
     column = _column("arrival_s", values).astype(np.float64)
     if not len(column):
         raise InputError("Requests: arrival_s is empty, but at least one request is needed")
-    bad = ~np.isfinite(column)
+    bad = ~(np.abs(column) <= MOST_SECONDS)
     if bad.any():
         i = _first(bad)
-        raise InputError(f"Requests: arrival_s[{i}] = {column[i]}, but arrivals must be finite seconds")
+        raise InputError(f"Requests: arrival_s[{i}] = {column[i]}, but arrivals must be finite, in seconds")
     bad = np.diff(column) < 0
     if bad.any():
         i = _first(bad)
@@ -155,7 +161,7 @@ def _lengths(name: str, values: ArrayLike, n: int) -> np.ndarray:
     column = _column(name, values)
     _same_length(name, column, n)
     # Nothing beyond 2**31 fits into a KV cache, and below it no sum of lengths can overflow 64 bits.
-    bad = ~((column >= 1) & (column < 2**31))
+    bad = ~((column >= 1) & (column <= MOST))
     if column.dtype.kind == "f":
         bad |= column != np.floor(column)
     if bad.any():

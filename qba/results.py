@@ -28,6 +28,7 @@ from qba.paths import PACKAGE
 NOT_NUMBERS = {
     "__init__", "__main__", "claims", "cli", "errors", "figures", "intervals", "notebooks", "paths", "report",
     "reproduce", "results",
+    "tables",
 }  # fmt: skip
 
 _WAITS = ["wait_mean_s", "wait_p99_s", "wait_p99_true_short_s", "wait_p99_true_long_s"]

@@ -15,8 +15,9 @@ import xarray as xr
 from qba.config import EngineConfig
 from qba.engine import simulate
 from qba.policies import QBA
-from qba.sweeps import AXIS_TEXT, run_pieces
-from qba.workload import synthetic
+from qba.requests import Requests
+from qba.sweeps import AXIS_TEXT, check_seeds, run_pieces
+from qba.workload import ROOT_SEED, synthetic
 
 
 def overtakes(run: xr.Dataset, batches: xr.Dataset) -> xr.Dataset:
@@ -105,22 +106,60 @@ def promotion_delay(
     Returns
     -------
     xarray.Dataset
-        Dimensions (quota, seed); see the variables' ``long_name``.
+        Dimensions (quota, seed), and ``held_back`` over (stream_length); see the variables' ``long_name``.
     """
-    seeds = range(seeds)
+    seeds = check_seeds(seeds)
+    quota = np.atleast_1d(quota).tolist()
     values = np.empty((len(quota), len(seeds), len(STATISTICS)))
     tasks = [((k, seed, rate, config), np.ix_([i], [j])) for i, k in enumerate(quota) for j, seed in enumerate(seeds)]
     run_pieces(_worst, tasks, values, executor, progress)
+    statistics = {
+        name: (("quota", "seed"), values[..., i], {"units": "1", "long_name": text})
+        for i, (name, text) in enumerate(STATISTICS.items())
+    }
+    stream = (
+        "stream_length",
+        [held_back(n) for n in STREAM_LENGTHS],
+        {"units": "1", "long_name": "predicted-short admissions ahead of one due request in a stream made for it"},
+    )
+
+    def axis(name: str, numbers: Sequence[int], units: str, text: str) -> tuple:
+        return name, list(numbers), {"units": units, "long_name": text}
+
     return xr.Dataset(
-        {
-            name: (("quota", "seed"), values[..., i], {"units": "1", "long_name": text})
-            for i, (name, text) in enumerate(STATISTICS.items())
-        },
+        statistics | {"held_back": stream},
         coords={
-            "quota": ("quota", list(quota), dict(zip(("units", "long_name"), AXIS_TEXT["quota"]))),
-            "seed": ("seed", list(seeds), dict(zip(("units", "long_name"), AXIS_TEXT["seed"]))),
+            "quota": axis("quota", quota, *AXIS_TEXT["quota"]),
+            "seed": axis("seed", seeds, *AXIS_TEXT["seed"]),
+            "stream_length": axis("stream_length", STREAM_LENGTHS, "1", "predicted-short requests in the stream"),
+        },
+        attrs={
+            "policies": "QBA",
+            "engine": repr(config),
+            "workload": f"synthetic(rate={rate})",
+            "root_seed": ROOT_SEED,
         },
     )
+
+
+STREAM_LENGTHS = (50, 100, 200, 400)
+
+
+def held_back(stream_length: int) -> int:
+    """How many predicted-short requests go ahead of one whose promotion is due, in a stream made for it (quota 1).
+
+    The predicted-long prompt fills the KV-safe limit alone, and a short request a second keeps the cache from being empty,
+    so it is passed over until the stream ends: the count grows with the stream, whatever the quota.
+    """
+    shorts = range(1, stream_length + 1)
+    requests = Requests(
+        arrival_s=[0, 0.5, *shorts],
+        prompt_tokens=[1, 8, *[1 for _ in shorts]],
+        response_tokens=[1, 1, *[2 for _ in shorts]],
+        predicted_long=[False, True, *[False for _ in shorts]],
+    )
+    engine = EngineConfig(token_budget=4, decode_block=1, kv_capacity=8, kv_safety=1.0, batch_overhead_s=1.0)
+    return int(overtakes(*simulate(requests, QBA(quota=1), engine, record=True)).past_due.item())
 
 
 def _worst(quota: int, seed: int, rate: float, config: EngineConfig) -> np.ndarray:

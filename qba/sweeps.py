@@ -22,10 +22,11 @@ from qba.config import EngineConfig
 from qba.engine.simulate import serve
 from qba.errors import InputError
 from qba.metrics import SUMMARY, summary_values
-from qba.policies import BUILT_IN, Policy
+from qba.policies import PAPER, Policy
 from qba.predictor import mislabel
 from qba.requests import Requests
-from qba.workload import synthetic
+from qba.validate import instance
+from qba.workload import ROOT_SEED, synthetic
 
 RUNS_PER_PIECE = 100
 """Simulations in one piece of work: about a tenth of a second, long against the cost of handing it out."""
@@ -94,7 +95,8 @@ def sweep(
         If an axis is unknown or empty, or a value lies outside its range.
     """
     policies = _check_policies(policies)
-    seeds = _check_seeds(seeds)
+    _check_engine(config, executor)
+    seeds = check_seeds(seeds)
     grid = {name: _axis(name, values, policies) for name, values in {"rate": rate, **axes}.items()}
 
     points = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
@@ -114,12 +116,15 @@ def sweep(
     values = values[[place[case] for case in cases]]
     shape = (len(policies), *(len(v) for v in grid.values()), len(seeds))
     coords = {"policy": _labels(policies), **grid, "seed": seeds}
-    return _grid_dataset(values.reshape(*shape, len(SUMMARY)), coords)
+    drawn = {p.name: p.default for p in inspect.signature(synthetic).parameters.values() if p.name != "seed"}
+    workload = ", ".join(f"{name}={value}" for name, value in drawn.items() if name not in grid)
+    attributes = {"workload": f"synthetic({workload})", "root_seed": ROOT_SEED}
+    return _grid_dataset(values.reshape(*shape, len(SUMMARY)), coords, policies, config, attributes)
 
 
 def replay(
     windows: Sequence[Requests],
-    policies: Sequence[Policy] = tuple(cls() for cls in BUILT_IN),
+    policies: Sequence[Policy] = tuple(cls() for cls in PAPER),
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
     progress: bool = True,
@@ -138,6 +143,7 @@ def replay(
         Dimensions (policy, window); one variable for each statistic of `qba.summarize`.
     """
     policies = _check_policies(policies)
+    _check_engine(config, executor)
     windows = list(windows)
     if not windows:
         raise InputError("replay: windows is empty, but at least one window of requests is needed")
@@ -146,7 +152,9 @@ def replay(
     everyone = range(len(policies))
     tasks = [((policies, config, [windows[j] for j in block]), np.ix_(everyone, block)) for block in blocks]
     run_pieces(_serve_windows, tasks, values, executor, progress)
-    return _grid_dataset(values, {"policy": _labels(policies), "window": list(range(len(windows)))})
+    return _grid_dataset(
+        values, {"policy": _labels(policies), "window": list(range(len(windows)))}, policies, config, {}
+    )
 
 
 def _serve_cases(cases: Sequence[Case], seeds: Sequence[int]) -> np.ndarray:
@@ -209,7 +217,7 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     known = {*WORKLOAD_AXES, *PREDICTION_AXES, *ENGINE_AXES, *own}
     if name not in known:
         raise InputError(f"sweep: unknown axis {name!r}: there are {', '.join(sorted(known))}")
-    values = np.atleast_1d(values)
+    values = _array(values)
     if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
         raise InputError(f"sweep: axis {name} must be a number or a list of numbers, not empty")
     if len(np.unique(values)) != len(values):
@@ -217,9 +225,15 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     return values.tolist()
 
 
-def _check_seeds(seeds: int | Sequence[int]) -> list[int]:
+def _check_engine(config: EngineConfig, executor: Executor | None) -> None:
+    instance("sweep", "config", config, EngineConfig)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise InputError(f"sweep: executor is {executor!r:.80}, but it must be a concurrent.futures.Executor")
+
+
+def check_seeds(seeds: int | Sequence[int]) -> list[int]:
     """Which replications: a number n means 0 … n − 1."""
-    given = np.asarray(range(seeds) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds)
+    given = _array(range(seeds) if isinstance(seeds, int) and not isinstance(seeds, bool) else seeds, at_least_1d=False)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size or len(np.unique(given)) != given.size:
         raise InputError(
             f"sweep: seeds = {seeds!r}, but it must be a number of at least 1 or a list of different seeds"
@@ -228,13 +242,23 @@ def _check_seeds(seeds: int | Sequence[int]) -> list[int]:
 
 
 def _check_policies(policies: Sequence[Policy]) -> list[Policy]:
+    given = policies
     if isinstance(policies, Policy):
         policies = [policies]
-    if isinstance(policies, str) or not all(isinstance(p, Policy) for p in policies) or not len(policies):
-        raise InputError(f"policies = {policies!r}, but it must be a list of policies such as [qba.PSF(), qba.QBA()]")
+    policies = list(policies) if isinstance(policies, Iterable) and not isinstance(policies, str) else []
+    if not policies or not all(isinstance(p, Policy) for p in policies):
+        raise InputError(f"policies = {given!r}, but it must be a list of policies such as [qba.PSF(), qba.QBA()]")
     if len(set(policies)) != len(policies):
         raise InputError("policies: the same policy with the same parameters is named twice")
-    return list(policies)
+    return policies
+
+
+def _array(values: Any, at_least_1d: bool = True) -> np.ndarray:
+    """As numpy sees it; empty, and so refused by the caller, where it is no array at all."""
+    try:
+        return np.atleast_1d(values) if at_least_1d else np.asarray(values)
+    except ValueError:
+        return np.empty(0)
 
 
 def _labels(policies: Sequence[Policy]) -> list[str]:
@@ -247,7 +271,14 @@ def _blocks(items: Sequence[int], size: int) -> list[list[int]]:
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
 
-def _grid_dataset(values: np.ndarray, coords: Mapping[str, list]) -> xr.Dataset:
+def _grid_dataset(
+    values: np.ndarray,
+    coords: Mapping[str, list],
+    policies: Sequence[Policy],
+    config: EngineConfig,
+    attributes: Mapping[str, Any],
+) -> xr.Dataset:
+    """Label the values, shape (…coords, statistics); the attributes say what was held fixed."""
     described = {
         name: (name, axis, dict(zip(("units", "long_name"), AXIS_TEXT.get(name, ("1", name.replace("_", " "))))))
         for name, axis in coords.items()
@@ -256,4 +287,5 @@ def _grid_dataset(values: np.ndarray, coords: Mapping[str, list]) -> xr.Dataset:
         name: (tuple(coords), values[..., i], {"units": units, "long_name": text})
         for i, (name, (units, text)) in enumerate(SUMMARY.items())
     }
-    return xr.Dataset(variables, coords=described)
+    fixed = {"policies": ", ".join(map(repr, policies)), "engine": repr(config)}
+    return xr.Dataset(variables, coords=described, attrs=fixed | attributes)

@@ -18,6 +18,9 @@ from qba.validate import number
 ROOT_SEED = 2026
 """Entropy of the root SeedSequence; replication r is its r-th child."""
 
+MOST_REQUESTS = 10**8
+"""Beyond this a workload does not fit into the memory of most machines."""
+
 STREAMS = ("arrivals", "prompts", "responses", "flips")
 """Named random streams of one replication. Only ever append: a stream's place is its spawn key."""
 
@@ -78,10 +81,12 @@ def synthetic(
     values = {"rate": rate, "horizon_s": horizon_s, "prompt_mean": prompt_mean, "response_mean": response_mean}
     for name, value in values.items():
         number("synthetic", name, value, above=0)
-    number("synthetic", "response_cv", response_cv, at_least=0)
+    number("synthetic", "response_cv", response_cv, at_least=0, at_most=100)
     n = round(horizon_s * rate)
-    if n < 1:
-        raise InputError(f"synthetic: rate = {rate!r} over horizon_s = {horizon_s!r} makes no request")
+    if not 1 <= n <= MOST_REQUESTS:
+        raise InputError(
+            f"synthetic: rate = {rate!r} over horizon_s = {horizon_s!r} makes {n:,} requests; 1 to {MOST_REQUESTS:,} can be"
+        )
 
     log_variance = math.log1p(response_cv**2)
     arrivals = stream(seed, "arrivals").standard_exponential(n).cumsum() / rate

@@ -50,6 +50,11 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
         (["tidy"], "invalid choice: 'tidy'"),
         (["simulate", "--policies", "FCFS,SJF"], "unknown policy 'SJF': there are FCFS, PSF, AA, QBA"),
         (["simulate", "--set", "speed=3"], "--set speed: no such parameter"),
+        (["simulate", "--set", "quota=3", "--policies", "FCFS,AA"], "--set quota: no such parameter of FCFS, AA"),
+        (["simulate", "--set", "quota=99999999999999999999999"], "at most 2147483647"),
+        (["simulate", "--rate", "1e9"], "100,000,000,000 requests"),
+        (["simulate", "--columns", "arrival=A"], "--columns is about a trace"),
+        (["simulate", "good.csv", "--seed", "1"], "--seed is about the synthetic workload"),
         (["simulate", "--set", "quota"], "'quota' must have the form NAME=VALUE"),
         (["simulate", "--set", "quota=0"], "quota = 0"),
         (["simulate", "--set", "aging_quantile=1.5"], "aging_quantile = 1.5"),
@@ -70,6 +75,8 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
         (["notebook", "01_load_sweep", "out.ipynb", "-p", "seedz", "3"], "did you mean 'seeds'"),
         (["notebook", "01_load_sweep", "out.ipynb", "-p", "seeds", "three"], "int is needed"),
         (["reproduce", "--seeds", "0"], "seeds = 0"),
+        (["notebook", "01_load_sweep", "results"], "results: is a directory"),
+        (["notebook", "01_load_sweep", "out.ipynb", "-p", "seeds", "0"], "seeds = 0"),
         (["reproduce", "--seeds", "3", "--results", "file"], "cannot be written"),
         (["reproduce", "--seeds", "3", "--results", "/proc/none"], "cannot be written"),
         (["scorecard"], "scorecard.json"),
@@ -97,6 +104,15 @@ def test_simulate_summarises_each_policy(folder, capsys):
 def test_simulate_reads_and_rescales_a_trace(folder, capsys):
     status, out, _ = run(capsys, "simulate", "good.csv", "--rate", "99")
     assert status == 0 and "<Requests: 100 over 1.0 s" in out
+    status, out, err = run(capsys, "simulate", "huge.csv", "--drop-oversize")
+    assert (
+        status == 0
+        and "<Requests: 99 over" in out
+        and err == "qba: 1 of the requests dropped: prompt beyond the KV-safe limit\n"
+    )
+    status, out, _ = run(capsys, "simulate", "good.csv", "--length-scale", "2")
+    doubled = sum(2 * (50 + 7 * i % 400) for i in range(100)) / 100
+    assert status == 0 and f"{doubled:,.0f} prompt" in out
     columns = "arrival=TIMESTAMP,prompt=Prompt,response=GeneratedTokens"
     status, out, _ = run(capsys, "simulate", "renamed.csv", "--columns", columns)
     assert status == 0 and "<Requests: 100 over 9.9 s" in out

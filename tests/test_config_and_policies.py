@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from typing import NamedTuple
 
 import pytest
 
 import qba
-from qba.policies import BUILT_IN, policy_by_name
+from qba.policies import BUILT_IN, LONG, PAPER, Policy, policy_by_name
 
 
 def test_the_default_engine_is_the_papers():
@@ -44,6 +45,8 @@ def test_the_default_engine_is_the_papers():
         ({"knee_tokens": float("inf")}, "knee_tokens = inf"),
         ({"knee_tokens": None}, "knee_tokens = None"),
         ({"token_budget": True}, "token_budget = True"),
+        ({"kv_capacity": 10**30}, "at most 2147483647"),
+        ({"budget": 3}, "EngineConfig has no parameter 'budget': it has token_budget, decode_block"),
     ],
 )
 def test_an_impossible_engine_is_refused(parameters, message):
@@ -54,7 +57,8 @@ def test_an_impossible_engine_is_refused(parameters, message):
 def test_policies_are_values():
     assert qba.QBA() == qba.QBA(quota=5, aging_quantile=0.8) != qba.QBA(quota=4)
     assert qba.FCFS() != qba.PSF()
-    assert [cls().name for cls in BUILT_IN] == ["FCFS", "PSF", "AA", "QBA"]
+    assert [cls().name for cls in PAPER] == ["FCFS", "PSF", "AA", "QBA"]
+    assert set(PAPER) <= set(BUILT_IN)
     for cls in BUILT_IN:
         assert pickle.loads(pickle.dumps(cls())) == cls()
 
@@ -67,8 +71,10 @@ def test_policies_are_values():
         (lambda: qba.QBA(aging_quantile=0), "aging_quantile = 0"),
         (lambda: qba.AA(aging_quantile=1.0001), "AA: aging_quantile = 1.0001"),
         (lambda: qba.AA(aging_quantile=float("nan")), "aging_quantile = nan"),
+        (lambda: qba.AA(gamma=0.8), "AA has no parameter 'gamma': it has aging_quantile"),
+        (lambda: qba.QBA(quota=10**30), "at most 2147483647"),
         (lambda: policy_by_name("SJF"), "unknown policy 'SJF': there are FCFS, PSF, AA, QBA"),
-        (lambda: policy_by_name("AA", quota=3), "policy AA has no parameter 'quota': it has aging_quantile"),
+        (lambda: policy_by_name("AA", quota=3), "AA has no parameter 'quota': it has aging_quantile"),
         (lambda: policy_by_name("PSF", quota=3), "it has none"),
     ],
 )
@@ -89,3 +95,35 @@ def test_simulate_refuses_what_it_cannot_serve():
         qba.simulate(3, qba.FCFS())
     with pytest.raises(qba.InputError, match="config is None"):
         qba.simulate(requests, qba.FCFS(), None)
+
+
+class NobodyRule(NamedTuple):
+    """Always names the predicted-long class."""
+
+    aging_quantile: float
+
+    def pick(rule, state, short, long, aged):
+        return LONG
+
+    def started(rule, state, choice):
+        pass
+
+    def prefilled(rule, state, long, promoted):
+        pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Nobody(Policy):
+    rule_class = NobodyRule
+
+
+def test_a_rule_that_picks_where_nobody_waits_is_told_so():
+    requests = qba.Requests(arrival_s=[0, 1], prompt_tokens=[1, 1], response_tokens=[1, 1], true_long=[False, True])
+    with pytest.raises(qba.InputError, match="policy Nobody: its pick chose a class of which no request waits"):
+        qba.simulate(requests, Nobody())
+
+
+def test_a_clock_too_late_to_move_still_gives_an_answer():
+    requests = qba.Requests(arrival_s=[1e12], prompt_tokens=[1], response_tokens=[1])
+    run = qba.simulate(requests, qba.FCFS(), qba.EngineConfig(batch_overhead_s=1e-9))
+    assert run.makespan_s == 0 and run.throughput_tokens_per_s == float("inf")

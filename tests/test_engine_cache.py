@@ -29,8 +29,8 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *policies: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROBE, *policies]
+def start(folder: Path, *policies: str, probe: str = PROBE) -> subprocess.Popen:
+    command = [sys.executable, "-c", probe, *policies]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -47,6 +47,20 @@ def test_processes_that_compile_at_once_agree_and_later_ones_do_not_compile(copy
     later = answer(start(copy, "PSF", "QBA"))
     assert {waits for waits, _ in first} == {later[0]}
     assert later[1] == "2 0"
+
+
+def test_a_rule_from_elsewhere_is_left_out_of_the_cache(copy):
+    own = copy / "mine.py"
+    own.write_text(
+        "import dataclasses, qba.policies as p\nclass Rule(p.PSFRule):\n    pass\n"
+        "@dataclasses.dataclass(frozen=True)\nclass Mine(p.Policy):\n    rule_class = Rule\n"
+    )
+    probe = PROBE.replace("waits = {name", "import mine; qba.Mine = mine.Mine\nwaits = {name")
+    for _ in range(2):
+        assert answer(start(copy, "Mine", probe=probe))[1] == "0 1"
+    own.unlink()  # a process that does not know the class can still read the cache
+    assert answer(start(copy, "PSF"))[1] == "0 1"
+    assert answer(start(copy, "PSF"))[1] == "1 0"
 
 
 def test_a_changed_rule_is_not_served_from_the_old_code(copy):

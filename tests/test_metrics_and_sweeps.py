@@ -136,6 +136,12 @@ def test_an_error_in_a_piece_reaches_the_caller_and_cancels_the_rest(monkeypatch
         ({"policies": []}, "policies = \\[\\]"),
         ({"policies": "QBA"}, "policies = 'QBA'"),
         ({"policies": [qba.QBA]}, "must be a list of policies"),
+        ({"policies": qba.QBA}, "must be a list of policies"),
+        ({"policies": None}, "policies = None"),
+        ({"config": {}}, "config is {}, but it must be a qba.EngineConfig"),
+        ({"executor": 4}, "executor is 4"),
+        ({"rate": [[1], [2, 3]]}, "axis rate must be"),
+        ({"seeds": [[1], [2, 3]]}, "seeds = "),
         ({"policies": [qba.QBA(), qba.QBA(quota=5)]}, "named twice"),
         ({"speed": [1]}, "unknown axis 'speed'"),
         ({"quota": [1]}, "unknown axis 'quota'"),
@@ -153,6 +159,18 @@ def test_an_error_in_a_piece_reaches_the_caller_and_cancels_the_rest(monkeypatch
 def test_impossible_grids_are_refused(arguments, message):
     with pytest.raises(qba.InputError, match=message):
         sweep(**{"policies": [qba.PSF()], "rate": [3], "seeds": 1, "progress": False} | arguments)
+
+
+def test_a_grid_says_what_was_held_fixed():
+    table = sweep([qba.QBA(quota=3)], rate=3, seeds=1, progress=False, config=qba.EngineConfig(token_budget=64))
+    assert table.attrs["policies"] == repr(qba.QBA(quota=3)) and "token_budget=64" in table.attrs["engine"]
+    assert "prompt_mean=317" in table.attrs["workload"] and "rate" not in table.attrs["workload"]
+
+
+def test_only_a_run_can_be_summarised():
+    for wrong in (xr.Dataset(), qba.simulate(qba.synthetic(1), qba.PSF(), record=True)):
+        with pytest.raises(qba.InputError, match="the dataset that qba.simulate returns"):
+            summarize(wrong)
 
 
 def test_replay_needs_windows():

@@ -65,6 +65,8 @@ def test_replace_and_pickle_keep_the_other_columns():
         ({"arrival_s": [[0, 1, 2]]}, "2 dimensions"),
         ({"arrival_s": ["a", "b", "c"]}, "must hold numbers"),
         ({"arrival_s": [True, True, True]}, "booleans"),
+        ({"arrival_s": [0, 1, 1e18]}, r"arrival_s\[2\] = 1e\+18"),
+        ({"arrival_s": np.ma.array([0, 1, 2], mask=[0, 1, 0])}, "arrival_s has masked values"),
         ({"prompt_tokens": [1, 0, 3]}, r"prompt_tokens\[1\] = 0"),
         ({"prompt_tokens": [1, -2, 3]}, r"prompt_tokens\[1\] = -2"),
         ({"prompt_tokens": [1, 2.5, 3]}, r"prompt_tokens\[1\] = 2.5"),

@@ -37,8 +37,10 @@ def test_nobody_overtakes_a_due_request_where_the_cache_has_room():
 
 def test_the_study_holds_each_runs_worst():
     study = promotion_delay([2, 5], rate=36, seeds=2, progress=False)
-    assert list(study) == list(STATISTICS) and study.before_due.dims == ("quota", "seed")
+    assert list(study) == [*STATISTICS, "held_back"] and study.before_due.dims == ("quota", "seed")
     found = overtakes(*qba.simulate(qba.synthetic(36, 1), qba.QBA(quota=5), record=True))
     point = study.sel(quota=5, seed=1)
     assert point.past_due.item() == found.past_due.values.max() > 0
+    # One start of a short is before due, or none at quota 1; all others in the stream go ahead of the one held back.
+    assert study.held_back.values.tolist() == study.stream_length.values.tolist()
     assert point.passed_share.item() == pytest.approx(np.mean(found.past_due.values > 0))

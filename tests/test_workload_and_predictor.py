@@ -65,7 +65,9 @@ def test_another_rate_stretches_the_same_replication():
     [
         ({"rate": 0}, "rate = 0"),
         ({"rate": float("nan")}, "rate = nan"),
-        ({"rate": 0.001}, "makes no request"),
+        ({"rate": 0.001}, "makes 0 requests"),
+        ({"rate": 1e9}, "makes 100,000,000,000 requests"),
+        ({"response_cv": 1e200}, "response_cv = 1e\\+200"),
         ({"seed": -1}, "seed = -1"),
         ({"seed": 1.5}, "seed = 1.5"),
         ({"prompt_mean": -3}, "prompt_mean = -3"),
@@ -105,3 +107,8 @@ def test_error_rates_are_met_in_each_class_and_do_not_add_up():
 def test_impossible_error_rates_are_refused(bad):
     with pytest.raises(qba.InputError, match=next(iter(bad))):
         qba.mislabel(qba.synthetic(1), **bad)
+
+
+def test_only_requests_can_be_mislabelled():
+    with pytest.raises(qba.InputError, match="requests is None, but it must be a qba.Requests"):
+        qba.mislabel(None)

@@ -79,12 +79,12 @@ class Statement:
 
     def below(self, text: str, lower: xr.DataArray, upper: xr.DataArray) -> Statement:
         """``lower`` < ``upper`` at each point, in paired replications (dimension ``seed``)."""
-        return self.holds(text, _significantly_below(lower, upper))
+        return self.holds(text, significantly_below(lower, upper))
 
     def clearly_below(self, text: str, lower: xr.DataArray, upper: xr.DataArray) -> Statement:
         """``lower`` is below ``upper``, and by more than the tolerance of a number."""
         apart = upper.mean("seed") > (1 + WITHIN) * lower.mean("seed")
-        return self.holds(text, _significantly_below(lower, upper) & apart)
+        return self.holds(text, significantly_below(lower, upper) & apart)
 
     def holds(self, text: str, points: xr.DataArray) -> Statement:
         """A condition that is simply true or false at each point."""
@@ -101,7 +101,7 @@ class Statement:
         ratio = _mean(values) / _mean(reference)
         worst = float(ratio.values.flat[np.abs(np.log(ratio.values)).argmax()])
         self.grades.append(grade_number(worst, 1.0))
-        self.texts.append(f"{text}: at most {worst - 1:+.0%}")
+        self.texts.append(f"{text}: {worst - 1:+.0%} at the worst")
         if self.grades[-1] != REPRODUCED:
             self.misses.append(f"{text}: {worst - 1:+.0%} at the worst")
         return self
@@ -112,7 +112,8 @@ class Statement:
         return Finding(status, "; ".join(self.texts), note=". ".join(filter(None, [note, *self.misses])))
 
 
-def _significantly_below(lower: xr.DataArray, upper: xr.DataArray) -> xr.DataArray:
+def significantly_below(lower: xr.DataArray, upper: xr.DataArray) -> xr.DataArray:
+    """Where the interval of the paired difference (dimension ``seed``) shows ``lower`` below ``upper``."""
     _, low, _ = mean_interval(upper - lower)
     return low > 0
 

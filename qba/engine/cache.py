@@ -42,20 +42,21 @@ class SourceKeyedCache(FunctionCache):
         self._lock = FileLock(Path(self._cache_path) / f"{base}.lock")
 
     def load_overload(self, sig, target_context):
-        with self._lock:
-            return super().load_overload(sig, target_context)
+        if _defined_here(sig):
+            with self._lock:
+                return super().load_overload(sig, target_context)
 
     def save_overload(self, sig, data):
-        with self._lock:
-            super().save_overload(sig, data)
-
-    def _index_key(self, sig, codegen):
-        return super()._index_key(sig, codegen) + tuple(_rule_digest(t) for t in sig)
+        if _defined_here(sig):
+            with self._lock:
+                super().save_overload(sig, data)
 
 
-def _rule_digest(argument: types.Type) -> str:
-    """Digest of the code of a rule's methods, so that a rule defined outside the package is not mistaken either."""
-    rule_class = getattr(argument, "instance_class", None)
-    methods = [getattr(rule_class, name, None) for name in ("pick", "started", "prefilled")]
-    code = [(m.__code__.co_code, m.__code__.co_consts, m.__code__.co_names) for m in methods if m is not None]
-    return hashlib.sha256(repr(code).encode()).hexdigest()
+def _defined_here(sig: tuple[types.Type, ...]) -> bool:
+    """Whether all named tuples among the argument types are the package's own.
+
+    A rule from elsewhere, such as a notebook, is compiled in each process: its changes would go unseen, and the cache's
+    index, which names the class, could not be read by a process that does not know it.
+    """
+    classes = [t.instance_class for t in sig if isinstance(t, types.BaseNamedTuple)]
+    return all(cls.__module__.partition(".")[0] == __name__.partition(".")[0] for cls in classes)

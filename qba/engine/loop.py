@@ -162,6 +162,8 @@ def run(
             aged = long >= 0 and t - arrival[long] > theta
             choice = pick(rule, state, short, long, aged and may_promote)
             r = short if choice == SHORT else long
+            if r < 0:
+                raise ValueError("its pick chose a class of which no request waits")
             if live + prompt_left + prompt[r] > engine.kv_safe_tokens:
                 blocked += r != passed_over
                 if choice == PROMOTED and short >= 0:

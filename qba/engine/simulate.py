@@ -12,6 +12,7 @@ from qba.engine import loop
 from qba.errors import InputError
 from qba.policies import Policy
 from qba.requests import Requests
+from qba.validate import instance
 
 
 class Run(NamedTuple):
@@ -42,20 +43,18 @@ def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndar
     promoted = np.empty(n, bool)
     columns = (requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long)
     log = np.empty(0, loop.BATCH_LOG) if log is None else log
-    totals = loop.run(policy.rule, engine, *columns, *times, promoted, log)
+    try:
+        totals = loop.run(policy.rule, engine, *columns, *times, promoted, log)
+    except ValueError as error:
+        raise InputError(f"policy {policy.name}: {error}") from None
     return Run(*times, promoted, totals)
 
 
 def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
     """Raise `InputError` for anything the loop could not serve."""
-    for name, value, wanted in (
-        ("requests", requests, Requests),
-        ("policy", policy, Policy),
-        ("config", config, EngineConfig),
-    ):
-        if not isinstance(value, wanted):
-            hint = " instance, such as qba.QBA()" if wanted is Policy else ""
-            raise InputError(f"simulate: {name} is {value!r}, but it must be a qba.{wanted.__name__}{hint}")
+    instance("simulate", "requests", requests, Requests)
+    instance("simulate", "policy", policy, Policy, " instance, such as qba.QBA()")
+    instance("simulate", "config", config, EngineConfig)
     longest = int(requests.prompt_tokens.argmax())
     tokens, limit = requests.prompt_tokens[longest], config.kv_safe_tokens
     if tokens > limit:
@@ -136,7 +135,9 @@ def run_scalars(requests: Requests, policy: Policy, config: EngineConfig, result
         "tokens": totals.tokens,
         "busy_s": totals.busy_s,
         "makespan_s": makespan,
-        "throughput_tokens_per_s": totals.tokens / makespan,
+        "throughput_tokens_per_s": totals.tokens / makespan
+        if makespan
+        else np.inf,  # batches too short to move a late clock
         "batch_utilization": totals.tokens / totals.batches / config.token_budget,
         "peak_kv_tokens": totals.peak_kv_tokens,
         "kv_overflows": totals.kv_overflows,

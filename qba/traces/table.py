@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from qba.errors import InputError
+from qba.validate import MOST
 
-MAX_TOKENS = 2**31 - 1
 """No KV cache holds more, and below it no sum of lengths can overflow 64 bits."""
 
 STAMP = r"(?:19|20)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
@@ -162,9 +162,9 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def whole_tokens(cells: Cells, name: str) -> np.ndarray:
-    """Lengths as int64 array of shape (n,): whole numbers from 1 to `MAX_TOKENS` (``374`` or ``374.0``)."""
+    """Lengths as int64 array of shape (n,): whole numbers from 1 to `MOST` (``374`` or ``374.0``)."""
     values = _numbers(cells, name)
-    bad = ~((values >= 1) & (values <= MAX_TOKENS) & (values == np.floor(values)))
+    bad = ~((values >= 1) & (values <= MOST) & (values == np.floor(values)))
     cells.refuse_where(bad, name, "lengths must be whole numbers of tokens, at least 1 (and below 2**31)")
     return values.astype(np.int64)
 

@@ -75,7 +75,7 @@ def windows(
 
 
 def rescale(
-    requests: Requests, rate: float = RATE, length_scale: float = LENGTH_SCALE, *, label_by: str = "response"
+    requests: Requests, rate: float = RATE, length_scale: float = 1.0, *, label_by: str = "response"
 ) -> Requests:
     """Stretch the gaps to a mean rate, scale the lengths, and label anew.
 

@@ -1,0 +1,86 @@
+"""The account around the notebooks: what is kept, written and said. The notebooks themselves run under nbval."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qba import claims, paths, reproduce, results
+from qba.errors import InputError
+from qba.traces import DownloadError
+
+PUBLISHED = paths.repository() / "results"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty results folder, no real traces, no network, and notebooks that copy what is published."""
+
+    def no_network(**_):
+        raise DownloadError("no network here")
+
+    def copied(name, output, parameters, *, promised, progress):
+        for file in promised:
+            shutil.copy(PUBLISHED / file, tmp_path / file)
+        Path(output).parent.mkdir(exist_ok=True)
+        Path(output).write_text("executed")
+
+    monkeypatch.setenv("QBA_RESULTS_DIR", str(tmp_path))
+    monkeypatch.setenv("QBA_DATA_DIR", str(tmp_path / "none"))
+    monkeypatch.setattr(reproduce, "fetch_azure_2023", no_network)
+    monkeypatch.setattr(reproduce.azure, "azure_2023_study", missing)
+    monkeypatch.setattr(reproduce, "run_notebook", copied)
+    return tmp_path
+
+
+def missing(**_):
+    raise reproduce.MissingTraceError("not here")
+
+
+def test_the_whole_account(folder):
+    said = []
+    rows = reproduce.reproduce(seeds=100, say=said.append)
+    assert rows == claims.read_scorecard(folder) == claims.read_scorecard(PUBLISHED)
+    made = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    published = {path.relative_to(PUBLISHED).as_posix() for path in PUBLISHED.rglob("*") if path.is_file()}
+    assert made == {name for name in published if not name.startswith("small/")}
+    for name in made:
+        if not name.startswith("notebooks/"):
+            assert (folder / name).read_bytes() == (PUBLISHED / name).read_bytes(), name
+    text = "\n".join(said)
+    assert "azure_2023.nc kept as published: no network here" in text
+    assert all(row["id"] in text for row in rows) and "merged, long by total tokens" in text and "done in" in said[-1]
+
+
+def test_the_readme_of_the_repository_is_left_alone_by_another_folder(folder):
+    before = (paths.repository() / "README.md").read_bytes()
+    reproduce.reproduce(seeds=100, say=lambda line: None)
+    assert (paths.repository() / "README.md").read_bytes() == before
+
+
+def test_a_kept_dataset_of_other_code_is_pointed_out(folder, monkeypatch):
+    monkeypatch.setattr(results, "code_hash", lambda: "0" * 64)
+    said = []
+    reproduce.replay_2023(folder, said.append)
+    assert "made by other code" in said[-1]
+
+
+def test_a_damaged_kept_dataset_is_refused(folder):
+    (folder / "azure_2023.nc").write_bytes(b"not netCDF")
+    with pytest.raises(InputError, match="azure_2023.nc"):
+        reproduce.replay_2023(folder, lambda line: None)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(folder, monkeypatch):
+    monkeypatch.setenv("QBA_RESULTS_DIR", "/proc/none")
+    with pytest.raises(InputError, match="cannot be written"):
+        reproduce.reproduce(say=lambda line: None)
+
+
+def test_a_readme_without_the_marks_is_refused():
+    with pytest.raises(InputError, match="scorecard: begin"):
+        claims.insert_table("# title", claims.read_scorecard(PUBLISHED))
+    with pytest.raises(InputError, match="scorecard: end"):
+        claims.insert_table(f"# title\n{claims.TABLE_BEGIN}", claims.read_scorecard(PUBLISHED))
