@@ -238,19 +238,24 @@ def test_a_promise_is_not_kept_by_an_old_file(tiny: Path, results: Path):
     run(tiny, promised=["made.txt"])  # written again with the same content, it is
 
 
-@pytest.mark.parametrize(
-    ("raised", "kind"), [("ValueError('a tale\\nof two lines')", NotebookError), ("InputError('rate')", InputError)]
-)
-def test_a_failing_cell_is_told_in_one_line_and_kept(tmp_path: Path, results: Path, raised: str, kind: type):
-    path = write_notebook(tmp_path / "fails.ipynb", [*TINY[:3], f"raise {raised}", "print('never')"])
+def test_a_failing_cell_is_told_in_one_line_and_kept(tmp_path: Path, results: Path):
+    cells = [*TINY[:3], "raise ValueError('a tale\\nof two lines')", "print('never')"]
+    path = write_notebook(tmp_path / "fails.ipynb", cells)
     output = tmp_path / "out.ipynb"
     output.write_text("as it was")
-    with pytest.raises(kind) as caught:
+    with pytest.raises(NotebookError) as caught:
         run_notebook(path, output, progress=False)
     kept = tmp_path / "out.failed.ipynb"
     message = str(caught.value)
     assert message.startswith("fails.ipynb: cell 4 failed with ") and "\n" not in message and str(kept) in message
     assert "Traceback" in kept.read_text() and output.read_text() == "as it was"
+
+
+def test_a_users_mistake_found_by_a_cell_leaves_nothing(tmp_path: Path, results: Path):
+    path = write_notebook(tmp_path / "fails.ipynb", [*TINY[:3], "raise InputError('rate = -1')"])
+    with pytest.raises(InputError, match=r"^fails\.ipynb: cell 4: rate = -1$"):
+        run_notebook(path, tmp_path / "out.ipynb", progress=False)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["fails.ipynb"]
 
 
 def test_a_cell_that_takes_too_long_is_stopped(tmp_path: Path, results: Path):

@@ -64,6 +64,8 @@ def number(paper: float, function: Callable[..., float], *columns: xr.DataArray)
     without = (table.sum(axis=1, keepdims=True) - table) / (n - 1)
     replicates = np.array([function(*means) for means in without.T])
     error = float(np.sqrt((n - 1) / n * np.sum((replicates - replicates.mean()) ** 2)))
+    if not (value and error):  # nothing to scale the paper's error by
+        return Finding(grade_number(value, paper), float(value), error)
     paper_error = error * np.sqrt(n / PAPER_SEEDS) * abs(paper / value)
     distance = (value - paper) / float(np.hypot(error, paper_error))
     return Finding(grade_number(value, paper), float(value), error, float(distance))
@@ -89,7 +91,7 @@ class Statement:
     def holds(self, text: str, points: xr.DataArray) -> Statement:
         """A condition that is simply true or false at each point."""
         points = xr.DataArray(points)
-        share = float(points.mean())
+        share = float(points.mean()) if points.size else 0.0
         self.grades.append(REPRODUCED if share == 1 else CLOSE if share >= MOST else NOT_REPRODUCED)
         self.texts.append(f"{text}: {int(points.sum())} of {points.size}")
         if share < 1:
