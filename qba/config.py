@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qba.validate import named_parameters, number, whole_number
+from qba.errors import InputError
+from qba.validate import named_parameters, number, one_of, whole_number
+
+KV_PROJECTIONS = ("reserve-prompt", "prompt", "chunk", "reserve-all")
 
 
 @named_parameters
@@ -28,6 +31,14 @@ class EngineConfig:
         a, seconds for each token beyond the knee.
     knee_tokens : float
         b0, tokens that fit into the overhead.
+    kv_projection : {"reserve-prompt", "prompt", "chunk", "reserve-all"}
+        What is compared with η M_max when a prompt of P tokens asks for admission: the live tokens and what is left to
+        prefill of all admitted prompts, and P; the live tokens and P (the same here, since a batch that leaves a prompt
+        unfinished admits nobody after it); the live tokens and the part of P that this batch would take; or prompt and
+        response of all requests in flight and of this one.
+    decode_partial : bool
+        Whether the last decoding request that a batch has room for may be given a part of its block; otherwise it and
+        those after it get nothing in that batch. The paper is silent on this and on the projection.
 
     Raises
     ------
@@ -42,6 +53,8 @@ class EngineConfig:
     batch_overhead_s: float = 0.003
     token_time_s: float = 2e-5
     knee_tokens: float = 64
+    kv_projection: str = "reserve-prompt"
+    decode_partial: bool = True
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
@@ -55,6 +68,13 @@ class EngineConfig:
         }
         for name, bounds in ranges.items():
             object.__setattr__(self, name, number(owner, name, getattr(self, name), **bounds))
+        one_of(owner, "kv_projection", self.kv_projection, KV_PROJECTIONS)
+        one_of(owner, "decode_partial", self.decode_partial, (True, False))
+        if not self.decode_partial and self.decode_block > self.token_budget:
+            raise InputError(
+                f"{owner}: decode_block = {self.decode_block} exceeds token_budget = {self.token_budget}, so without "
+                "decode_partial nothing could ever decode"
+            )
 
     @property
     def kv_safe_tokens(self) -> float:

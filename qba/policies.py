@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
 from qba.errors import InputError
-from qba.validate import named_parameters, number, whole_number
+from qba.validate import named_parameters, number, one_of, whole_number
 
 SHORT, LONG, PROMOTED = 0, 1, 2
 COUNTER, DEBT, PROMOTING = 0, 1, 2
@@ -79,6 +79,7 @@ class AARule(NamedTuple):
 class QBARule(NamedTuple):
     aging_quantile: float
     quota: int
+    clears_at_start: bool
 
     def pick(rule, state, short, long, aged):
         if aged and state[DEBT] and not state[PROMOTING]:
@@ -88,10 +89,14 @@ class QBARule(NamedTuple):
     def started(rule, state, choice):
         if choice == PROMOTED:
             state[PROMOTING] = 1
+            if rule.clears_at_start:
+                state[DEBT] = state[COUNTER] = 0
 
     def prefilled(rule, state, long, promoted):
         if promoted:
-            state[PROMOTING] = state[DEBT] = state[COUNTER] = 0
+            state[PROMOTING] = 0
+            if not rule.clears_at_start:
+                state[DEBT] = state[COUNTER] = 0
         elif not long and not state[DEBT]:
             state[COUNTER] += 1
             if state[COUNTER] == rule.quota:
@@ -102,6 +107,7 @@ class Policy:
     """A scheduling policy: frozen parameters and the rule that the engine compiles."""
 
     rule_class: ClassVar[type]
+    aging_classes: ClassVar[str] = "all"
 
     @property
     def name(self) -> str:
@@ -111,7 +117,8 @@ class Policy:
     @property
     def rule(self) -> NamedTuple:
         """The compiled part's parameters; a policy without aging has a threshold quantile of NaN."""
-        return self.rule_class(**{"aging_quantile": NO_AGING} | {f.name: getattr(self, f.name) for f in fields(self)})
+        own = {f.name for f in fields(self)} & set(self.rule_class._fields)
+        return self.rule_class(**{"aging_quantile": NO_AGING} | {name: getattr(self, name) for name in own})
 
 
 @named_parameters
@@ -138,20 +145,23 @@ class AA(Policy):
     Parameters
     ----------
     aging_quantile : float
-        γ in (0, 1]; a request is aged when it has waited longer than this quantile of the waits of all requests
-        started at earlier batch boundaries.
+        γ in (0, 1]; a request is aged when it has waited longer than this quantile of the waits of the requests started at
+        earlier batch boundaries.
+    aging_classes : {"all", "predicted-long"}
+        Whose waits form that sample; the paper does not say.
 
     Raises
     ------
     InputError
-        If γ lies outside its range.
+        If a parameter lies outside its range.
     """
 
     aging_quantile: float = 0.8
+    aging_classes: str = "all"
     rule_class = AARule
 
     def __post_init__(self) -> None:
-        _check_quantile(self)
+        _check_aging(self)
 
 
 @named_parameters
@@ -168,6 +178,11 @@ class QBA(Policy):
         k, at least 1.
     aging_quantile : float
         γ in (0, 1], as in `AA`.
+    aging_classes : {"all", "predicted-long"}
+        As in `AA`.
+    promotion_clears : {"prefill-end", "start"}
+        When the promoted request clears debt and counter. The paper says "admitted", but counts the others' admissions at
+        the end of their prefill; at the start is the other reading.
 
     Raises
     ------
@@ -177,11 +192,18 @@ class QBA(Policy):
 
     quota: int = 5
     aging_quantile: float = 0.8
+    aging_classes: str = "all"
+    promotion_clears: str = "prefill-end"
     rule_class = QBARule
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quota", whole_number("QBA", "quota", self.quota, at_least=1))
-        _check_quantile(self)
+        _check_aging(self)
+        one_of("QBA", "promotion_clears", self.promotion_clears, ("prefill-end", "start"))
+
+    @property
+    def rule(self) -> QBARule:
+        return QBARule(self.aging_quantile, self.quota, self.promotion_clears == "start")
 
 
 PAPER: tuple[type[Policy], ...] = (FCFS, PSF, AA, QBA)
@@ -205,6 +227,7 @@ def policy_by_name(name: str, **parameters: float) -> Policy:
     return known[name](**parameters)
 
 
-def _check_quantile(policy: AA | QBA) -> None:
+def _check_aging(policy: AA | QBA) -> None:
     value = number(policy.name, "aging_quantile", policy.aging_quantile, above=0, at_most=1)
     object.__setattr__(policy, "aging_quantile", value)
+    one_of(policy.name, "aging_classes", policy.aging_classes, ("all", "predicted-long"))

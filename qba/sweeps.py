@@ -22,7 +22,7 @@ from qba.config import EngineConfig
 from qba.engine.simulate import serve
 from qba.errors import InputError
 from qba.metrics import SUMMARY, summary_values
-from qba.policies import PAPER, Policy
+from qba.policies import BUILT_IN, PAPER, Policy
 from qba.predictor import mislabel
 from qba.requests import Requests
 from qba.validate import instance
@@ -45,6 +45,8 @@ AXIS_TEXT = {
 WORKLOAD_AXES = tuple(name for name in inspect.signature(synthetic).parameters if name != "seed")
 PREDICTION_AXES = ("short_to_long", "long_to_short")
 ENGINE_AXES = tuple(f.name for f in fields(EngineConfig))
+WORD_AXES = {f.name for cls in (EngineConfig, *BUILT_IN) for f in fields(cls) if isinstance(f.default, (str, bool))}
+"""Axes of names or truth values; all others are of numbers."""
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,9 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     if name not in known:
         raise InputError(f"sweep: unknown axis {name!r}: there are {', '.join(sorted(known))}")
     values = _array(values)
-    if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
-        raise InputError(f"sweep: axis {name} must be a number or a list of numbers, not empty")
+    kinds, what = ("Ub", "name") if name in WORD_AXES else ("iuf", "number")
+    if values.ndim != 1 or values.dtype.kind not in kinds or not len(values):
+        raise InputError(f"sweep: axis {name} must be a {what} or a list of {what}s, not empty")
     if len(np.unique(values)) != len(values):
         raise InputError(f"sweep: axis {name} names a value twice")
     return values.tolist()

@@ -46,6 +46,12 @@ def whole_number(owner: str, name: str, value: object, *, at_least: int) -> int:
     )
 
 
+def one_of(owner: str, name: str, value: object, choices: tuple) -> None:
+    """Raise `InputError` unless ``value`` is one of the choices."""
+    if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in choices):
+        raise InputError(f"{owner}: {name} = {value!r}, but it must be one of {', '.join(map(repr, choices))}")
+
+
 def number(
     owner: str,
     name: str,

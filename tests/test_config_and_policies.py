@@ -22,6 +22,8 @@ def test_the_default_engine_is_the_papers():
         "batch_overhead_s": 0.003,
         "token_time_s": 2e-5,
         "knee_tokens": 64,
+        "kv_projection": "reserve-prompt",
+        "decode_partial": True,
     }
     assert config.kv_safe_tokens == 5734.4
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -45,6 +47,9 @@ def test_the_default_engine_is_the_papers():
         ({"knee_tokens": float("inf")}, "knee_tokens = inf"),
         ({"knee_tokens": None}, "knee_tokens = None"),
         ({"token_budget": True}, "token_budget = True"),
+        ({"kv_projection": "all"}, "kv_projection = 'all', but it must be one of 'reserve-prompt', 'prompt'"),
+        ({"decode_partial": 1}, "decode_partial = 1"),
+        ({"decode_partial": False, "decode_block": 200}, "nothing could ever decode"),
         ({"kv_capacity": 10**30}, "at most 2147483647"),
         ({"budget": 3}, "EngineConfig has no parameter 'budget': it has token_budget, decode_block"),
     ],
@@ -71,16 +76,26 @@ def test_policies_are_values():
         (lambda: qba.QBA(aging_quantile=0), "aging_quantile = 0"),
         (lambda: qba.AA(aging_quantile=1.0001), "AA: aging_quantile = 1.0001"),
         (lambda: qba.AA(aging_quantile=float("nan")), "aging_quantile = nan"),
-        (lambda: qba.AA(gamma=0.8), "AA has no parameter 'gamma': it has aging_quantile"),
+        (lambda: qba.AA(aging_classes="long"), "aging_classes = 'long', but it must be one of 'all'"),
+        (lambda: qba.QBA(promotion_clears=None), "promotion_clears = None"),
+        (lambda: qba.AA(gamma=0.8), "AA has no parameter 'gamma': it has aging_quantile, aging_classes"),
         (lambda: qba.QBA(quota=10**30), "at most 2147483647"),
         (lambda: policy_by_name("SJF"), "unknown policy 'SJF': there are FCFS, PSF, AA, QBA"),
-        (lambda: policy_by_name("AA", quota=3), "AA has no parameter 'quota': it has aging_quantile"),
+        (lambda: policy_by_name("AA", quota=3), "AA has no parameter 'quota': it has aging_quantile, aging_classes"),
         (lambda: policy_by_name("PSF", quota=3), "it has none"),
     ],
 )
 def test_an_impossible_policy_is_refused(make, message):
     with pytest.raises(qba.InputError, match=message):
         make()
+
+
+def test_reserving_all_refuses_what_it_can_never_hold():
+    requests = qba.Requests(arrival_s=[0, 1], prompt_tokens=[10, 700], response_tokens=[1, 5035])
+    message = r"request 1 has prompt_tokens \+ response_tokens = 5735, but the engine admits at most 5734.4"
+    with pytest.raises(qba.InputError, match=message):
+        qba.simulate(requests, qba.FCFS(), qba.EngineConfig(kv_projection="reserve-all"))
+    qba.simulate(requests, qba.FCFS())
 
 
 def test_simulate_refuses_what_it_cannot_serve():

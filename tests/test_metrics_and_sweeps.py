@@ -161,6 +161,17 @@ def test_impossible_grids_are_refused(arguments, message):
         sweep(**{"policies": [qba.PSF()], "rate": [3], "seeds": 1, "progress": False} | arguments)
 
 
+def test_options_are_axes_too():
+    options = {"kv_projection": ["reserve-prompt", "reserve-all"], "decode_partial": [True, False]}
+    table = sweep([qba.QBA()], rate=[9], seeds=1, progress=False, horizon_s=[10], promotion_clears=["start"], **options)
+    config = qba.EngineConfig(kv_projection="reserve-all", decode_partial=False)
+    run = qba.simulate(qba.synthetic(9, 0, horizon_s=10), qba.QBA(promotion_clears="start"), config)
+    point = table.wait_mean_s.sel(kv_projection="reserve-all", decode_partial=False)
+    assert point.item() == run.wait_s.values.mean()
+    with pytest.raises(qba.InputError, match="axis kv_projection must be a name"):
+        sweep([qba.QBA()], kv_projection=[1])
+
+
 def test_a_grid_says_what_was_held_fixed():
     table = sweep([qba.QBA(quota=3)], rate=3, seeds=1, progress=False, config=qba.EngineConfig(token_budget=64))
     assert table.attrs["policies"] == repr(qba.QBA(quota=3)) and "token_budget=64" in table.attrs["engine"]

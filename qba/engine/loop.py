@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from qba.config import KV_PROJECTIONS
 from qba.engine import quantile
 from qba.engine.cache import compiled
 from qba.engine.dispatch import pick, prefilled, started
@@ -38,7 +39,7 @@ BATCH_LOG = np.dtype(
 
 
 class Engine(NamedTuple):
-    """`qba.EngineConfig` as the loop takes it."""
+    """`qba.EngineConfig` as the loop takes it; ``kv_projection`` is the place of its name in `KV_PROJECTIONS`."""
 
     token_budget: int
     decode_block: int
@@ -47,6 +48,8 @@ class Engine(NamedTuple):
     batch_overhead_s: float
     token_time_s: float
     knee_tokens: float
+    kv_projection: int
+    decode_partial: bool
 
 
 class Totals(NamedTuple):
@@ -62,12 +65,19 @@ class Totals(NamedTuple):
     aged: int
 
 
+PROMPT, CHUNK, RESERVE_ALL = (KV_PROJECTIONS.index(name) for name in ("prompt", "chunk", "reserve-all"))
+
+
 @numba.njit(nogil=True)
-def decode(remaining, decoding, block, budget):
+def decode(remaining, decoding, block, budget, partial_block):
     """Give the decoding requests their blocks in order; return (requests served, budget left, requests finished)."""
     served = finished = 0
     while served < decoding and budget > 0:
-        take = min(block, remaining[served], budget)
+        take = min(block, remaining[served])
+        if take > budget:
+            if not partial_block:
+                break
+            take = budget
         remaining[served] -= take
         budget -= take
         finished += remaining[served] == 0
@@ -92,6 +102,18 @@ def depart(ids, remaining, decoding, t, finish, prompt, response):
 
 
 @numba.njit(nogil=True)
+def projected(kv_projection, live, prompt_left, reserved, budget, prompt, response):
+    """KV tokens to compare with the safe limit if a request of these lengths were admitted."""
+    if kv_projection == RESERVE_ALL:
+        return reserved + prompt + response
+    if kv_projection == CHUNK:
+        return live + min(prompt, budget)
+    if kv_projection == PROMPT:
+        return live + prompt
+    return live + prompt_left + prompt
+
+
+@numba.njit(nogil=True)
 def count_until(numbers, place, limit):
     """First place at or after ``place`` whose number is at least ``limit``."""
     while place < len(numbers) and numbers[place] < limit:
@@ -109,9 +131,21 @@ def head(numbers, place, arrived):
 
 @compiled
 def run(
-    rule, engine, arrival, prompt, response, predicted_long, start, prefill_end, first_token, finish, promoted, log
+    rule,
+    longs_only,
+    engine,
+    arrival,
+    prompt,
+    response,
+    predicted_long,
+    start,
+    prefill_end,
+    first_token,
+    finish,
+    promoted,
+    log,
 ):
-    """Serve all requests.
+    """Serve all requests. ``longs_only``: whether only predicted-long requests' waits set the aging threshold.
 
     Fills ``start`` … ``promoted``, shape (n,), and ``log``, shape (batches,), unless that is empty; returns `Totals`.
     """
@@ -123,11 +157,13 @@ def run(
     low, high = [0.0 for _ in range(0)], [0.0 for _ in range(0)]
     theta = np.nan
 
-    most = min(n, int(engine.kv_safe_tokens)) + 1  # every request in flight holds at least one safe token
+    # Every request in flight holds at least one token, and none is admitted past the safe limit.
+    most = min(n, int(engine.kv_safe_tokens)) + 1
     ids, remaining = np.empty(most, np.int64), np.empty(most, np.int64)
     decoding = fresh = 0  # requests that decode; the first of them that has no token yet
     partial, prompt_left = -1, 0  # the prefill under way and its prompt tokens still to come
-    arrived = begun = done = live = 0
+    arrived = begun = done = 0
+    live = reserved = 0  # KV tokens of the requests in flight: now, and once they end
     t = arrival[0]
     batches = tokens = peak = overflows = blocked = promotions = aged_starts = 0
     busy = 0.0
@@ -141,7 +177,9 @@ def run(
             theta = quantile.value(low, high, rule.aging_quantile)
 
         # Decodes first, then the prefill under way.
-        served, left, finished = decode(remaining, decoding, engine.decode_block, engine.token_budget)
+        served, left, finished = decode(
+            remaining, decoding, engine.decode_block, engine.token_budget, engine.decode_partial
+        )
         decoded = engine.token_budget - left
         joining = decoding  # where the decoding arrays end once this batch's completed prefills have joined
         if partial >= 0:
@@ -164,7 +202,8 @@ def run(
             r = short if choice == SHORT else long
             if r < 0:
                 raise ValueError("its pick chose a class of which no request waits")
-            if live + prompt_left + prompt[r] > engine.kv_safe_tokens:
+            kv = projected(engine.kv_projection, live, prompt_left, reserved, left, prompt[r], response[r])
+            if kv > engine.kv_safe_tokens:
                 blocked += r != passed_over
                 if choice == PROMOTED and short >= 0:
                     may_promote, passed_over = False, r
@@ -177,6 +216,7 @@ def run(
                 aged_starts += aged
                 promotions += choice == PROMOTED
             start[r], promoted[r] = t, choice == PROMOTED
+            reserved += prompt[r] + response[r]
             started(rule, state, choice)
             begun += 1
             take = min(prompt[r], left)
@@ -213,12 +253,14 @@ def run(
             prefill_end[r] = t
             prefilled(rule, state, predicted_long[r], promoted[r])
         if finished:
-            live -= depart(ids, remaining, joining, t, finish, prompt, response)
+            freed = depart(ids, remaining, joining, t, finish, prompt, response)
+            live -= freed
+            reserved -= freed
         fresh = max(fresh, served) - finished
         decoding = joining - finished
         done += finished
         if aging:
-            for i in range(short_before, short_head):
+            for i in range(short_before, short_head if not longs_only else short_before):
                 quantile.add(low, high, rule.aging_quantile, start[shorts[i]] - arrival[shorts[i]])
             for i in range(long_before, long_head):
                 quantile.add(low, high, rule.aging_quantile, start[longs[i]] - arrival[longs[i]])

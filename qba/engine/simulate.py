@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from qba.config import EngineConfig
+from qba.config import KV_PROJECTIONS, EngineConfig
 from qba.engine import loop
 from qba.errors import InputError
 from qba.policies import Policy
@@ -37,6 +37,8 @@ def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndar
         config.batch_overhead_s,
         config.token_time_s,
         config.knee_tokens,
+        KV_PROJECTIONS.index(config.kv_projection),
+        config.decode_partial,
     )
     n = len(requests)
     times = [np.empty(n) for _ in range(4)]
@@ -44,7 +46,9 @@ def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndar
     columns = (requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long)
     log = np.empty(0, loop.BATCH_LOG) if log is None else log
     try:
-        totals = loop.run(policy.rule, engine, *columns, *times, promoted, log)
+        totals = loop.run(
+            policy.rule, policy.aging_classes == "predicted-long", engine, *columns, *times, promoted, log
+        )
     except ValueError as error:
         raise InputError(f"policy {policy.name}: {error}") from None
     return Run(*times, promoted, totals)
@@ -55,12 +59,14 @@ def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
     instance("simulate", "requests", requests, Requests)
     instance("simulate", "policy", policy, Policy, " instance, such as qba.QBA()")
     instance("simulate", "config", config, EngineConfig)
-    longest = int(requests.prompt_tokens.argmax())
-    tokens, limit = requests.prompt_tokens[longest], config.kv_safe_tokens
-    if tokens > limit:
+    whole = config.kv_projection == "reserve-all"
+    needed = requests.prompt_tokens + requests.response_tokens if whole else requests.prompt_tokens
+    largest = int(needed.argmax())
+    if needed[largest] > config.kv_safe_tokens:
         raise InputError(
-            f"simulate: request {longest} has prompt_tokens = {tokens}, but the engine admits at most "
-            f"{limit:g} (kv_safety × kv_capacity), so it could never run: drop it or enlarge the KV cache"
+            f"simulate: request {largest} has {'prompt_tokens + response_tokens' if whole else 'prompt_tokens'} = "
+            f"{needed[largest]}, but the engine admits at most {config.kv_safe_tokens:g} (kv_safety × kv_capacity), so it "
+            "could never run: drop it or enlarge the KV cache"
         )
 
 
