@@ -5,17 +5,17 @@ order is always first come, first served, so a policy's whole choice is between 
 request, the oldest waiting predicted-long one, and *promoting* the latter ahead of its turn.
 
 To add a policy, write one rule and one class here and name the class in `BUILT_IN`; sweeps, figures and the tests of
-invariants take it from there. A rule is a named tuple of numbers with three methods in plain Python, which
-`qba.engine` compiles. They may use arithmetic, comparisons and ``state``, an array of `STATE_SIZE` integers that starts
-at 0 and that the engine records (`COUNTER`, `DEBT`):
+invariants take it from there. A rule is a named tuple of numbers with up to three methods in plain Python,
+which `qba.engine` compiles. They may use arithmetic, comparisons and ``state``, an array of `STATE_SIZE` integers that
+starts at 0 and that the engine records (`COUNTER`, `DEBT`):
 
 ``pick(rule, state, short, long, aged)``
     Return `SHORT`, `LONG` or `PROMOTED`. ``short`` and ``long`` are the places in order of arrival of the oldest waiting
     request of that predicted class, or -1 where none waits (never both); ``aged`` tells whether the long one has waited
     longer than the aging threshold and may be promoted at this batch boundary.
-``started(rule, state, choice)``
+``started(rule, state, choice)``, if it is there
     The request picked was admitted.
-``prefilled(rule, state, long, promoted)``
+``prefilled(rule, state, long, promoted)``, if it is there
     A request completed its prefill; called in the order of completion.
 """
 
@@ -41,24 +41,12 @@ class FCFSRule(NamedTuple):
             return SHORT
         return LONG
 
-    def started(rule, state, choice):
-        pass
-
-    def prefilled(rule, state, long, promoted):
-        pass
-
 
 class PSFRule(NamedTuple):
     aging_quantile: float
 
     def pick(rule, state, short, long, aged):
         return SHORT if short >= 0 else LONG
-
-    def started(rule, state, choice):
-        pass
-
-    def prefilled(rule, state, long, promoted):
-        pass
 
 
 class AARule(NamedTuple):
@@ -68,12 +56,6 @@ class AARule(NamedTuple):
         if aged:
             return PROMOTED
         return SHORT if short >= 0 else LONG
-
-    def started(rule, state, choice):
-        pass
-
-    def prefilled(rule, state, long, promoted):
-        pass
 
 
 class QBARule(NamedTuple):

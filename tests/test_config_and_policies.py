@@ -120,12 +120,6 @@ class NobodyRule(NamedTuple):
     def pick(rule, state, short, long, aged):
         return LONG
 
-    def started(rule, state, choice):
-        pass
-
-    def prefilled(rule, state, long, promoted):
-        pass
-
 
 @dataclasses.dataclass(frozen=True)
 class Nobody(Policy):

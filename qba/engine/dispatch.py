@@ -22,21 +22,28 @@ def prefilled(rule, state, long, promoted):
     rule.prefilled(state, long, promoted)
 
 
-def _rule_method(rule: types.Type, name: str):
-    if isinstance(rule, types.BaseNamedTuple):
-        return getattr(rule.instance_class, name)
+def _nothing_on_start(rule, state, choice):
+    pass
+
+
+def _nothing_on_prefill(rule, state, long, promoted):
+    pass
+
+
+def _method(rule: types.Type, name: str, default=None):
+    return getattr(rule.instance_class, name, default) if isinstance(rule, types.BaseNamedTuple) else None
 
 
 @overload(pick)
 def _pick(rule, state, short, long, aged):
-    return _rule_method(rule, "pick")
+    return _method(rule, "pick")
 
 
 @overload(started)
 def _started(rule, state, choice):
-    return _rule_method(rule, "started")
+    return _method(rule, "started", _nothing_on_start)
 
 
 @overload(prefilled)
 def _prefilled(rule, state, long, promoted):
-    return _rule_method(rule, "prefilled")
+    return _method(rule, "prefilled", _nothing_on_prefill)
