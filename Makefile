@@ -59,5 +59,5 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up .venv (about a minute, once)"
 	@"$(PYTHON)" -m venv --clear .venv
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
-	@$(PIP_INSTALL) --no-build-isolation --editable .
+	@$(PIP_INSTALL) --no-build-isolation --config-settings editable_mode=compat --editable .
 	@printf '%s\n' "$(BUILD)" > $(STAMP)

@@ -175,6 +175,8 @@ def _simulate(options: argparse.Namespace) -> None:
     own = {cls.__name__: {f.name for f in fields(cls)} for cls in BUILT_IN}
     engine = {f.name for f in fields(EngineConfig)}
     names = [name.strip() for name in options.policies.split(",")]
+    for name in names:
+        policy_by_name(name)  # a misspelt policy is told before its parameters
     settings = dict(_setting(text) for text in options.settings)
     known = engine.union(*(own.get(name, ()) for name in names))
     for name in settings:

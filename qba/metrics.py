@@ -19,10 +19,10 @@ _QUANTITIES = {
     "ttft": ("time to first token", ("",)),
     "latency": ("end-to-end latency", ("",)),
 }
-_STATISTICS = {"mean": "mean", "p50": "median", "p99": "99th percentile of"}
+_STATISTICS = {"mean": "mean", "p50": "median", "p99": "P99"}
 
 SUMMARY: dict[str, tuple[str, str]] = {
-    f"{quantity}_{statistic}{group}_s": ("s", f"{words} {text}" + group.replace("_true_", " of true-"))
+    f"{quantity}_{statistic}{group}_s": ("s", f"{words} {text}" + group.replace("_true_", ", true-"))
     for quantity, (text, groups) in _QUANTITIES.items()
     for group in groups
     for statistic, words in _STATISTICS.items()

@@ -1,11 +1,11 @@
 """The serving engine once more, in slow and obvious Python: the twin that the compiled loop must equal.
 
 It was written from the description of the model and not from the loop, so that a misreading in one of them shows
-up as a difference.  Nothing here is clever: a batch boundary is the list of small functions that `simulate` calls,
-one a step, and everything that waits or runs sits in an ordinary list.  Paper, sections III-A and IV-A.
+up as a difference.  Nothing here is clever: a batch boundary is a list of small functions, one a step, and everything
+that waits or runs sits in an ordinary list.  Paper, sections III-A and IV-A.
 
-Read from the caller: the columns of `requests`; `policy.name`, `policy.aging_quantile`, `policy.quota`; the fields of
-`config`.  Sums are taken in the order of the formulas, so that agreement to the last bit can be asked for.
+Read from the caller: the columns of `requests`, the name and the parameters of `policy`, the fields of `config`.  Sums
+are taken in the order of the formulas, so that agreement to the last bit can be asked for.
 """
 
 import math
@@ -32,6 +32,9 @@ class Request:
     promoted: bool = False
     aged_at_start: bool = False
 
+    def wait(self):
+        return self.start - self.arrival
+
 
 @dataclass
 class Engine:
@@ -42,13 +45,11 @@ class Engine:
     waiting: list = field(default_factory=list)  # in order of arrival
     prefilling: list = field(default_factory=list)  # in order of admission
     decoding: list = field(default_factory=list)  # in order of prefill completion
-    waits: list = field(default_factory=list)  # of every request started at an earlier boundary
+    waits: list = field(default_factory=list)  # of the requests that θ looks at, started at earlier boundaries
     threshold: float = math.inf
     counter: int = 0  # QBA: predicted-short prefills completed in this cycle
     debt: bool = False  # QBA: a promotion has been earned and not yet paid
     busy: float = 0.0
-    peak_kv: int = 0
-    overflows: int = 0
     blocked: int = 0
     batches: list = field(default_factory=list)
 
@@ -65,8 +66,9 @@ def simulate(requests, policy, config):
         raise ValueError(f"the twin knows no policy {policy.name!r}")
     everyone = read_requests(requests)
     for r in everyone:
-        if r.prompt > safe_tokens(config):
-            raise ValueError(f"request {r.index} needs {r.prompt} tokens, the limit is {safe_tokens(config)}")
+        needs = r.prompt + r.response if config.kv_projection == "reserve-all" else r.prompt
+        if needs > safe_tokens(config):
+            raise ValueError(f"request {r.index} needs {needs} tokens, the limit is {safe_tokens(config)}")
     engine = Engine(policy, config, coming=sorted(everyone, key=lambda r: (r.arrival, r.index)))
     while engine.coming or engine.waiting or engine.prefilling or engine.decoding:
         run_batch(engine)
@@ -99,11 +101,9 @@ def run_batch(engine):
     continued = continue_prefills(engine, engine.config.token_budget - decode_tokens)
     started, first_chunks = admit(engine, engine.config.token_budget - decode_tokens - continued)
     live = engine.live_kv()
-    engine.peak_kv = max(engine.peak_kv, live)
-    engine.overflows += live > engine.config.kv_capacity
     row["duration_s"] = pass_time(engine, decode_tokens + continued + first_chunks)
     complete(engine)
-    engine.waits += [wait_of(r) for r in started]
+    engine.waits += [r.wait() for r in started if r.long or engine.policy.aging_classes == "all"]
     row |= {
         "decode_tokens": decode_tokens,
         "prefill_tokens": continued + first_chunks,
@@ -114,13 +114,6 @@ def run_batch(engine):
         "promotions": sum(r.promoted for r in started),
     }
     engine.batches.append(row)
-
-
-def wait_of(request):
-    return request.start - request.arrival
-
-
-# ---------------------------------------------------------------------------------------------- the steps of a batch
 
 
 def take_arrivals(engine):
@@ -153,7 +146,10 @@ def quantile(sample, gamma):
 def decode(engine, budget):
     left = budget
     for r in engine.decoding:
-        block = min(engine.config.decode_block, r.response - r.generated, left)
+        block = min(engine.config.decode_block, r.response - r.generated)
+        if block > left and not engine.config.decode_partial:
+            break  # nor does anyone after it decode in this batch
+        block = min(block, left)
         r.generated += block
         left -= block
     return budget - left
@@ -179,7 +175,7 @@ def admit(engine, budget):
     promoting = True
     while left > 0 and engine.waiting:
         candidate, by_aging = next_candidate(engine, promoting)
-        if projected_kv(engine) + candidate.prompt > safe_tokens(engine.config):
+        if projected_kv(engine, candidate, left) > safe_tokens(engine.config):
             if candidate not in refused:
                 refused.append(candidate)
             if by_aging and any(not r.long for r in engine.waiting):
@@ -191,15 +187,23 @@ def admit(engine, budget):
         candidate.start = engine.now
         candidate.promoted = by_aging
         candidate.aged_at_start = engine.is_aged(candidate)
+        if by_aging:
+            clear_debt(engine, "start")
         left -= prefill_chunk(candidate, left)
         started.append(candidate)
     engine.blocked += len(refused)
     return started, budget - left
 
 
-def projected_kv(engine):
-    """Live tokens and what is still to come of the prompts that were let in."""
-    return engine.live_kv() + sum(r.prompt - r.prefilled for r in engine.prefilling)
+def projected_kv(engine, candidate, left):
+    """KV tokens once the candidate is in: with which part of what is still to come, says the engine's option."""
+    live = engine.live_kv()
+    return {
+        "reserve-prompt": live + sum(r.prompt - r.prefilled for r in engine.prefilling) + candidate.prompt,
+        "prompt": live + candidate.prompt,
+        "chunk": live + min(candidate.prompt, left),
+        "reserve-all": sum(r.prompt + r.response for r in [*engine.prefilling, *engine.decoding, candidate]),
+    }[engine.config.kv_projection]
 
 
 def next_candidate(engine, promoting):
@@ -244,20 +248,23 @@ def complete(engine):
 
 
 def credit_prefill(engine, request):
-    """QBA's account: a promoted prefill pays the debt, a predicted-short one earns towards the next."""
+    """QBA's account: a predicted-short prefill earns towards the next promotion, a promoted one may pay."""
     if request.promoted:
-        engine.debt = False
-        engine.counter = 0
+        clear_debt(engine, "prefill-end")
     elif not request.long and not engine.debt:
         engine.counter += 1
         engine.debt = engine.counter == engine.policy.quota
 
 
-# -------------------------------------------------------------------------------------------------- what is reported
+def clear_debt(engine, moment):
+    if engine.policy.name == "QBA" and engine.policy.promotion_clears == moment:
+        engine.debt = False
+        engine.counter = 0
 
 
 def summary(engine, everyone):
     tokens = sum(b["decode_tokens"] + b["prefill_tokens"] for b in engine.batches)
+    live = [b["live_kv_tokens"] for b in engine.batches]
     makespan = max(r.finish for r in everyone) - min(r.arrival for r in everyone)
     return {
         "arrival_s": [r.arrival for r in everyone],
@@ -267,7 +274,7 @@ def summary(engine, everyone):
         "prefill_end_s": [r.prefill_end for r in everyone],
         "first_token_s": [r.first_token for r in everyone],
         "finish_s": [r.finish for r in everyone],
-        "wait_s": [wait_of(r) for r in everyone],
+        "wait_s": [r.wait() for r in everyone],
         "true_long": [r.true_long for r in everyone],
         "predicted_long": [r.long for r in everyone],
         "promoted": [r.promoted for r in everyone],
@@ -277,8 +284,8 @@ def summary(engine, everyone):
         "makespan_s": makespan,
         "throughput_tokens_per_s": tokens / makespan,
         "batch_utilization": tokens / len(engine.batches) / engine.config.token_budget,
-        "peak_kv_tokens": engine.peak_kv,
-        "kv_overflows": engine.overflows,
+        "peak_kv_tokens": max(live),
+        "kv_overflows": sum(kv > engine.config.kv_capacity for kv in live),
         "blocked_admissions": engine.blocked,
         "promoted_fraction": fraction(engine, everyone, [r.promoted for r in everyone]),
         "aged_fraction": fraction(engine, everyone, [r.aged_at_start for r in everyone]),

@@ -48,12 +48,45 @@ class Record:
         return batch
 
     @cached_property
-    def projected_kv(self):
+    def in_flight(self):
+        """Whether request (row) is let in and not yet gone in batch (column), after the batch's admissions."""
+        batch = np.arange(self.batches)
+        return (self.start_batch[:, None] <= batch) & (batch <= self.finish_batch[:, None])
+
+    @cached_property
+    def prompt_kv(self):
         """Live tokens and prompt tokens still to come of admitted requests, in each batch after its admissions."""
         admitted = np.array([self.prompt_tokens[self.start_batch <= i].sum() for i in range(self.batches)])
         gone = self.finish_batch[:, None] < np.arange(self.batches)
         freed = ((self.prompt_tokens + self.response_tokens)[:, None] * gone).sum(axis=0)
         return admitted + np.cumsum(self.decode_tokens) - freed
+
+    @cached_property
+    def whole_kv(self):
+        """Prompt and response tokens of the requests in flight, in each batch after its admissions."""
+        return ((self.prompt_tokens + self.response_tokens)[:, None] * self.in_flight).sum(axis=0)
+
+    @cached_property
+    def admitted_kv(self):
+        """What the KV rule looked at when the last request of each batch was admitted, that request included."""
+        rule = self.config.kv_projection
+        return {"chunk": self.live_kv_tokens, "reserve-all": self.whole_kv}.get(rule, self.prompt_kv)
+
+    def kv_with(self, i, x, before=False):
+        """What the KV rule looks at where request x asks for admission after, or before, all others in batch i.
+
+        In a batch with admissions or with budget left over no earlier prefill is unfinished (see
+        `at_most_one_prefill_is_unfinished`): before its admissions all admitted prompt tokens are live.
+        """
+        came = before & (self.start_batch == i)
+        if self.config.kv_projection == "reserve-all":
+            total = self.prompt_tokens + self.response_tokens
+            return self.whole_kv[i] - total[came].sum() + total[x]
+        whole = self.prompt_kv[i] - self.prompt_tokens[came].sum() + self.prompt_tokens[x]
+        if self.config.kv_projection == "chunk":
+            full = self.live_kv_tokens[i] + self.config.token_budget - self.batch_tokens[i]  # with all budget used up
+            return min(whole, full)
+        return whole
 
     def waiting_after(self, i):
         """Indices of the requests that wait after the admissions of batch i."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,10 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
     [
         ([], "COMMAND"),
         (["tidy"], "invalid choice: 'tidy'"),
-        (["simulate", "--policies", "FCFS,SJF"], "unknown policy 'SJF': there are FCFS, PSF, AA, QBA"),
+        (
+            ["simulate", "--policies", "FCFS,SJF", "--set", "quota=3"],
+            "unknown policy 'SJF': there are FCFS, PSF, AA, QBA",
+        ),
         (["simulate", "--set", "speed=3"], "--set speed: no such parameter"),
         (["simulate", "--set", "quota=3", "--policies", "FCFS,AA"], "--set quota: no such parameter of FCFS, AA"),
         (["simulate", "--set", "quota=99999999999999999999999"], "at most 2147483647"),
@@ -136,3 +140,18 @@ def test_help_is_quick_and_python_m_works():
         [sys.executable, "-m", "qba", "simulate", "no.csv"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2 and done.stderr.count("\n") == 1
+
+
+def test_the_readmes_shell_command_runs(folder, capsys, monkeypatch):
+    readme = (paths.repository() / "README.md").read_text(encoding="utf-8")
+    [command] = [line for line in readme.splitlines() if line.startswith(".venv/bin/qba simulate")]
+    monkeypatch.chdir(paths.repository())
+    status, out, err = run(capsys, *shlex.split(command)[1:])
+    assert (status, err) == (0, "") and [line.split()[0] for line in out.splitlines()[2:]] == ["FCFS", "PSF", "QBA"]
+
+
+def test_the_readmes_ten_lines_run(folder, capsys):
+    readme = (paths.repository() / "README.md").read_text(encoding="utf-8")
+    lines = readme.partition("## In ten lines\n\n```python\n")[2].partition("```")[0]
+    exec(compile(lines.replace("seeds=100", "seeds=2"), "README.md", "exec"), {})
+    assert "quota" in capsys.readouterr().out

@@ -6,6 +6,7 @@ bit, NaN counting as equal to NaN. No tolerance is used anywhere in this file.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import naive
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from hypothesis import given, settings
-from strategies import POLICIES, SMALL, cases, flipped, policy_of, table
+from strategies import KV_PROJECTIONS, POLICIES, SMALL, cases, flipped, policy_of, table
 
 import qba
 from qba.policies import BUILT_IN
@@ -53,10 +54,28 @@ def unit_engine(**options):
 
 @pytest.mark.parametrize("kind", TWINNED)
 def test_engine_equals_twin(kind):
+    """All options drawn together with everything else."""
+
     @settings(SMALL, max_examples=300)
     @given(case=cases(), policy=policy_of(kind))
     def agree(case, policy):
         both(case[0], policy, case[1])
+
+    agree()
+
+
+@pytest.mark.parametrize("kind", TWINNED)
+def test_engine_equals_twin_where_no_option_is_set(kind):
+    @settings(SMALL, max_examples=100)
+    @given(case=cases(), policy=policy_of(kind))
+    def agree(case, policy):
+        requests, config = case
+        config = dataclasses.replace(config, kv_projection="reserve-prompt", decode_partial=True)
+        if kind is qba.AA:
+            policy = qba.AA(policy.aging_quantile)
+        elif kind is qba.QBA:
+            policy = qba.QBA(policy.quota, policy.aging_quantile)
+        both(requests, policy, config)
 
     agree()
 
@@ -82,6 +101,29 @@ def test_engine_equals_twin_on_the_default_workload(kind, seed):
     assert run["blocked_admissions"] > 0  # the load is heavy enough to meet the KV rule
     if kind().name in naive.AGING:
         assert 0 < run["promoted_fraction"] < 1
+
+
+@pytest.mark.parametrize(
+    ("changes_anything", "policy", "engine"),
+    [
+        (False, {}, {"kv_projection": "prompt"}),
+        (True, {}, {"kv_projection": "chunk"}),
+        (True, {}, {"kv_projection": "reserve-all"}),
+        (True, {}, {"decode_partial": False}),
+        (True, {"aging_classes": "predicted-long"}, {}),
+        (True, {"promotion_clears": "start"}, {}),
+        (
+            True,
+            {"aging_classes": "predicted-long", "promotion_clears": "start"},
+            {"kv_projection": "chunk", "decode_partial": False},
+        ),
+    ],
+)
+def test_engine_equals_twin_with_each_option_on_the_default_workload(changes_anything, policy, engine):
+    # With blocks of 8 the safe limit lets too few requests decode at a time for the budget to cut a block.
+    requests, block = flipped(rate=40, seed=0), {"decode_block": 24}
+    run, _ = both(requests, qba.QBA(**policy), qba.EngineConfig(**block, **engine))
+    assert run.equals(qba.simulate(requests, qba.QBA(), qba.EngineConfig(**block))) != changes_anything
 
 
 @pytest.mark.parametrize("kind", TWINNED)
@@ -152,6 +194,20 @@ def test_aa_promotes_an_aged_request_by_hand():
     check(run, start_s=[0, 1, 2], finish_s=[2, 4, 5], promoted=[0, 1, 0], promoted_fraction=1, aged_fraction=1)
 
 
+def test_waits_of_predicted_long_requests_make_the_threshold_by_hand():
+    # B = 2, q = 1, T = 1, γ = 0.5; all P 2, D 1. Only the waits of 1 and 3 are looked at.
+    # t=0  0 starts                              t=1  θ = inf though 0 waited 0: 2 starts before 1
+    # t=2  2 prefills 1, 1 starts (wait 1.5)     t=3  θ = 1.5; 1 prefills 1
+    # t=4  1 decodes; 3 has waited 1.25: not aged (the median of all waits, 0, 0.25, 1.5, is 0.25): 4 starts
+    # t=5  4 prefills 1; 3 has waited 2.25: promoted
+    # t=6  θ = (1.5 + 2.25)/2; 3 prefills 1      t=7  3 decodes
+    load = table([(0, 2, 1, "S"), (0.5, 2, 1, "L"), (0.75, 2, 1, "S"), (2.75, 2, 1, "L"), (3.5, 2, 1, "S")])
+    policy = qba.AA(aging_quantile=0.5, aging_classes="predicted-long")
+    run, batches = both(load, policy, unit_engine(token_budget=2, decode_block=1))
+    check(batches, threshold_s=[np.inf, np.inf, np.inf, 1.5, 1.5, 1.5, 1.875, 1.875])
+    check(run, start_s=[0, 2, 1, 5, 4], finish_s=[2, 5, 4, 8, 7], promoted=[0, 0, 0, 1, 0], promoted_fraction=0.5)
+
+
 def test_a_wait_equal_to_the_threshold_is_not_aged_by_hand():
     # B = 2, q = 1, T = 1, γ = 1 (θ is the largest wait so far); all P 2, D 1.
     # t=0  0 starts        t=1  θ = 0, 2 has waited 0: not aged; 0 decodes, 1 starts (wait 1)
@@ -191,6 +247,83 @@ def test_a_blocked_request_in_ordinary_order_ends_admission_by_hand():
     check(run, start_s=[0, 5, 6], finish_s=[5, 8, 8], blocked_admissions=4)
 
 
+@pytest.mark.parametrize(
+    ("projection", "prompt", "start"),
+    [("reserve-prompt", 8, 0), ("reserve-prompt", 9, 4), ("prompt", 8, 0), ("prompt", 9, 4), ("reserve-all", 8, 4)]
+    + [("chunk", 8, 0), ("chunk", 9, 0)],
+)
+def test_kv_projections_by_hand(projection, prompt, start):
+    # B = 4, q = 1, T = 1, M_safe = M_max = 10. Request 0: P 2, D 3; request 1: P 8 or 9, D 1; both there at 0.
+    # t=0  0 prefills 2; with 1 the prompts come to 2 + 8 = 10 or 2 + 9 = 11, the tokens of this batch to 2 + 2 = 4,
+    #      prompts and responses to 5 + 9 = 14. Where 1 is let in, it prefills 2, 3, 3 (and 1).
+    # Where it is not, it is refused at 1, 2, 3 too, as live KV only grows; 0 leaves at 4, and 1 has the engine alone.
+    load = table([(0, 2, 3, "S"), (0, prompt, 1, "S")])
+    config = unit_engine(token_budget=4, decode_block=1, kv_capacity=10, kv_projection=projection)
+    run, batches = both(load, qba.FCFS(), config)
+    check(run, start_s=[0, start], blocked_admissions=start)
+    if start:
+        check(run, finish_s=[4, start + -(-prompt // 4) + 1], kv_overflows=0, peak_kv_tokens=prompt + 1)
+    elif prompt == 8:
+        check(batches, live_kv_tokens=[4, 8, 12, 14])
+        check(run, finish_s=[4, 4], kv_overflows=2)
+    else:
+        check(batches, live_kv_tokens=[4, 8, 12, 14, 10])
+        check(run, finish_s=[4, 5], kv_overflows=2)
+
+
+@pytest.mark.parametrize(("budget", "start", "live"), [(3, 2, [3, 6, 9, 12, 3, 4]), (4, 4, [4, 6, 8, 10, 3, 4])])
+def test_a_chunk_is_refused_by_the_budget_that_is_left_by_hand(budget, start, live):
+    # q = 2, T = 1, M_safe = M_max = 9. Request 0: P 6, D 4; request 1: P 3, D 1, there at 2.
+    # t=0, 1  0 prefills 6      t=2  0 decodes 2: live 8
+    # B = 3: one token is left and fits: 1 starts, prefills 1; t=3  0 decodes 2, 1 prefills 1: live 12, 0 leaves;
+    #        t=4  1 prefills 1      t=5  1 decodes
+    # B = 4: two tokens are left, 8 + 2 > 9: refused, and so at t=3 with live 10; 0 leaves.  t=4  1 prefills 3
+    load = table([(0, 6, 4, "S"), (2, 3, 1, "S")])
+    config = unit_engine(token_budget=budget, decode_block=2, kv_capacity=9, kv_projection="chunk")
+    run, batches = both(load, qba.FCFS(), config)
+    check(batches, live_kv_tokens=live)
+    check(run, start_s=[0, start], finish_s=[4, 6], blocked_admissions=start - 2, kv_overflows=1)
+
+
+def test_reserve_all_refuses_a_request_that_could_never_run():
+    # Prompt and response come to 10, the limit is 0.9 * 11 = 9.9; the prompt alone, 7, would fit.
+    load = table([(0, 2, 3, "S"), (0, 7, 3, "S")])
+    for projection in KV_PROJECTIONS[:-1]:
+        both(load, qba.FCFS(), unit_engine(kv_capacity=11, kv_safety=0.9, kv_projection=projection))
+    with pytest.raises(qba.InputError, match=r"\b1\b.*\b10\b.*\b9\.9"):
+        qba.simulate(load, qba.FCFS(), unit_engine(kv_capacity=11, kv_safety=0.9, kv_projection="reserve-all"))
+    both(load, qba.FCFS(), unit_engine(kv_capacity=10, kv_projection="reserve-all"))  # at the limit is not above it
+
+
+@pytest.mark.parametrize(
+    ("partial", "decodes", "prefills", "third_start", "first_tokens"),
+    [
+        (True, [0, 5, 3, 0, 1], [3, 0, 2, 1, 0], 2, [2, 2, 3, 5]),
+        (False, [0, 3, 5, 0, 1], [3, 2, 0, 1, 0], 1, [2, 3, 3, 5]),
+    ],
+)
+def test_partial_and_whole_decode_blocks_by_hand(partial, decodes, prefills, third_start, first_tokens):
+    # B = 5, q = 3, T = 1. Requests 0, 1, 2: P 1, D 4, 3, 1, there at 0; request 3: P 3, D 1, comes at 0.5.
+    # t=0  0, 1, 2 prefill
+    # Partial: t=1  0 decodes 3, 1 the 2 that are left
+    #          t=2  0, 1, 2 decode 1 each and leave, 3 prefills 2
+    # Whole:   t=1  0 decodes 3, 1 would take 3 of the 2 that are left: it gets nothing, and as 2 comes after it, nor
+    #               does 2, whose one token would fit; 3 starts with the 2
+    #          t=2  0 decodes 1, 1 decodes 3, 2 decodes 1: they leave, and nothing is left for 3
+    # Both:    t=3  3 prefills 1      t=4  3 decodes
+    load = table([(0, 1, 4, "S"), (0, 1, 3, "S"), (0, 1, 1, "S"), (0.5, 3, 1, "S")])
+    config = unit_engine(token_budget=5, decode_block=3, decode_partial=partial)
+    run, batches = both(load, qba.FCFS(), config)
+    check(batches, decode_tokens=decodes, prefill_tokens=prefills)
+    check(run, start_s=[0, 0, 0, third_start], first_token_s=first_tokens, finish_s=[3, 3, 3, 5])
+
+
+def test_whole_blocks_that_exceed_the_budget_are_refused():
+    assert unit_engine(token_budget=4, decode_block=4, decode_partial=False).decode_block == 4
+    with pytest.raises(qba.InputError, match="decode_block = 5.*token_budget = 4"):
+        unit_engine(token_budget=4, decode_block=5, decode_partial=False)
+
+
 @pytest.mark.parametrize(("capacity", "overflows"), [(6, 3), (7, 2), (12, 0)])
 def test_overflows_are_counted_by_hand(capacity, overflows):
     # B = 4, q = 2, T = 1, M_safe = M_max; both requests P 3, D 4. 1 is let in with 3 + 3 = 6 projected tokens.
@@ -221,15 +354,48 @@ def test_qba_debt_life_cycle_by_hand():
     check(run, start_s=[1, 4, 0, 0, 2, 3, 5, 6, 7, 8], promoted=[1, 1] + [0] * 8, promoted_fraction=1, aged_fraction=1)
 
 
-def test_qba_counts_completions_in_their_order_by_hand():
+@pytest.mark.parametrize(
+    ("clears", "counter", "debt"),
+    [("prefill-end", [2, 1, 1], [1, 0, 0]), ("start", [2, 2, 2], [1, 1, 1])],
+)
+def test_qba_counts_completions_in_their_order_by_hand(clears, counter, debt):
     # B = 6, q = 1, T = 1, k = 2, γ = 0.5, D 1.
     # t=0  shorts 0, 1 (P 1) complete: c = 2, debt; short 2 prefills 4 of 5
     # t=1  0, 1 decode, 2 prefills 1, long 3 (P 1) is promoted, short 4 (P 1) starts. They complete in this order:
     #      2 while debt is set: not counted; 3: c = 0, no debt; 4: c = 1.    t=2  2, 3, 4 decode
+    #      Where 3 clears at its start, 2 finds no debt: c = 1, and 4 brings c = 2 and the next debt.
     load = table([(0, 1, 1, "S"), (0, 1, 1, "S"), (0, 5, 1, "S"), (0, 1, 1, "L"), (0, 1, 1, "S")])
-    run, batches = both(load, qba.QBA(quota=2, aging_quantile=0.5), unit_engine(token_budget=6, decode_block=1))
-    check(batches, counter=[2, 1, 1], debt=[1, 0, 0])
+    policy = qba.QBA(quota=2, aging_quantile=0.5, promotion_clears=clears)
+    run, batches = both(load, policy, unit_engine(token_budget=6, decode_block=1))
+    check(batches, counter=counter, debt=debt)
     check(run, start_s=[0, 0, 0, 1, 1], finish_s=[2, 2, 3, 3, 3], promoted=[0, 0, 0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("clears", "starts", "counter"),
+    [
+        ("prefill-end", [0, 0, 1, 5, 3, 4], [1, 1, 1, 0, 1, 0, 0]),
+        ("start", [0, 0, 1, 4, 3, 5], [1, 1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_qba_earns_a_promotion_while_one_is_in_prefill_by_hand(clears, starts, counter):
+    # B = 4, q = 1, T = 1, k = 1, γ = 0.5; P 1, 4, 6, 2, 4, 2, D 1, all there at 0; 2 and 3 are long.
+    # t=0  0 prefills 1, 1 prefills 3; 0 brings c = 1 and debt
+    # t=1  0 decodes, 1 prefills 1, long 2 is promoted and prefills 2.
+    #      Clearing at the start, 1 completes after it: c = 1, debt; else 1 is not counted and the debt is still the old
+    # t=2  1 decodes, 2 prefills 3
+    # t=3  2 prefills its last; while it is in prefill 3 is not promoted, whatever the debt: 4 starts, prefills 3.
+    #      Clearing at the end of prefill: c = 0, no debt; else nothing changes
+    # t=4  2 decodes, 4 prefills 1. With a debt 3 is promoted (c = 0), prefills 2, and 4 brings c = 1 and debt;
+    #      without, 5 starts, prefills 2, and 4 brings c = 1 and debt
+    # t=5  4 decodes and 5 or 3 decodes; then 5 starts, not counted; or 3, promoted, which pays: c = 0
+    # t=6  the last one decodes
+    rows = [(1, "S"), (4, "S"), (6, "L"), (2, "L"), (4, "S"), (2, "S")]
+    load = table([(0, prompt, 1, label) for prompt, label in rows])
+    policy = qba.QBA(quota=1, aging_quantile=0.5, promotion_clears=clears)
+    run, batches = both(load, policy, unit_engine(token_budget=4, decode_block=1))
+    check(batches, threshold_s=[np.inf, 0, 0, 0, 0.5, 1, 2], counter=counter, debt=counter)
+    check(run, start_s=starts, promoted=[0, 0, 1, 1, 0, 0])
 
 
 @pytest.mark.parametrize(("arrival", "quota", "debt", "aged"), [(1, 1, True, 0), (0.5, 6, False, 1)])

@@ -1,4 +1,4 @@
-"""What must hold on every run, whatever the policy: checked on `run` and `batches` alone, not by another simulation.
+"""What must hold on every run, whatever the policy and options: checked on `run` and `batches` alone.
 
 Every built-in policy is covered through `BUILT_IN`, each check by drawn cases and by a larger heavy load. Token counts
 and times are compared exactly; only two sums of many products, Little's law and the busy time, have a tolerance.
@@ -6,14 +6,16 @@ and times are compared exactly; only two sums of many products, Little's law and
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from record import Record
-from strategies import AMPLE_KV, SMALL, cases, flipped, policy_of
+from strategies import AMPLE_KV, ENGINE_OPTIONS, KV_PROJECTIONS, SMALL, cases, flipped, policies, policy_of
 
 import qba
 from qba.policies import BUILT_IN
@@ -52,19 +54,47 @@ def live_kv_is_what_was_served_and_not_yet_freed(r):
     assert r.kv_overflows == (live > r.config.kv_capacity).sum()
 
 
+def at_most_one_prefill_is_unfinished(r):
+    # Only an exhausted budget leaves a prefill unfinished, and nobody is let in before it is finished.
+    batch = np.arange(r.batches)
+    unfinished = r.in_flight & (r.prefill_batch[:, None] > batch)
+    assert (unfinished.sum(axis=0) <= 1).all()
+    assert (r.batch_tokens[unfinished.any(axis=0)] == r.config.token_budget).all()
+    earlier = unfinished & (r.start_batch[:, None] < batch)
+    assert not r.admissions[earlier.any(axis=0)].any()
+
+
 def no_admission_passes_the_safe_limit(r):
     # Inside a boundary the projection only grows, so it is enough to look at it after the last admission.
-    assert (r.projected_kv[r.admissions > 0] <= r.config.kv_safety * r.config.kv_capacity).all()
+    safe = r.config.kv_safety * r.config.kv_capacity
+    assert (r.admitted_kv[r.admissions > 0] <= safe).all()
+    if r.config.kv_projection == "reserve-all":  # then nothing that comes later can pass it either
+        assert r.peak_kv_tokens <= safe
+        assert r.kv_overflows == 0
 
 
 def decodes_come_before_prefills(r):
-    # Wherever prefill tokens were served or budget was left over, every decoding request got its full block: all that
-    # do not finish in this batch got q tokens, those that do finish at least one and at most q.
-    for i in np.flatnonzero((r.prefill_tokens > 0) | (r.batch_tokens < r.config.token_budget)):
+    q, budget = r.config.decode_block, r.config.token_budget
+    last_block = (r.response_tokens - 1) % q + 1  # where all blocks are whole
+    for i in range(r.batches):
         decoding = (r.prefill_batch < i) & (r.finish_batch >= i)
-        finishing = (decoding & (r.finish_batch == i)).sum()
-        full = r.config.decode_block * (decoding.sum() - finishing)
-        assert full + finishing <= r.decode_tokens[i] <= full + r.config.decode_block * finishing
+        finishing = decoding & (r.finish_batch == i)
+        going_on = decoding.sum() - finishing.sum()
+        if not r.config.decode_partial:
+            # Those that finish got their last block; of the others some got q tokens, and the rest nothing, which
+            # only happens where less than q is left.
+            blocks, rest = divmod(r.decode_tokens[i] - last_block[finishing].sum(), q)
+            assert rest == 0 and 0 <= blocks <= going_on
+            assert blocks == going_on or budget - r.decode_tokens[i] < q
+        elif r.prefill_tokens[i] > 0 or r.batch_tokens[i] < budget:
+            # Every decoding request got its full block: all that do not finish in this batch got q tokens, those that
+            # do finish at least one and at most q.
+            assert finishing.sum() <= r.decode_tokens[i] - q * going_on <= q * finishing.sum()
+
+
+def responses_begin_in_the_order_of_prefill_completion(r):
+    order = np.lexsort((r.first_token_s, r.prefill_end_s))  # any order may hold among prefills of one batch
+    assert (np.diff(r.first_token_s[order]) >= 0).all()
 
 
 def a_predicted_class_is_served_first_come_first_served(r):
@@ -94,10 +124,10 @@ def budget_is_left_over_only_where_nobody_can_be_admitted(r):
     for i in np.flatnonzero(r.batch_tokens < r.config.token_budget):
         waiting = r.waiting_after(i)
         if len(waiting):
-            # One of the two heads of the queue was refused: its prompt would have passed the safe limit.
-            heads = [waiting[r.predicted_long[waiting] == label][:1] for label in (False, True)]
-            prompts = r.prompt_tokens[np.concatenate(heads)]
-            assert (r.projected_kv[i] + prompts > r.config.kv_safety * r.config.kv_capacity).any()
+            # One of the two heads of the queue was refused: with it the safe limit would have been passed.
+            heads = np.concatenate([waiting[r.predicted_long[waiting] == label][:1] for label in (False, True)])
+            assert max(r.kv_with(i, x) for x in heads) > r.config.kv_safety * r.config.kv_capacity
+            assert r.blocked_admissions > 0
 
 
 def littles_law_holds(r):
@@ -130,8 +160,10 @@ INVARIANTS = [
     no_request_is_lost_or_served_twice,
     the_token_budget_is_kept,
     live_kv_is_what_was_served_and_not_yet_freed,
+    at_most_one_prefill_is_unfinished,
     no_admission_passes_the_safe_limit,
     decodes_come_before_prefills,
+    responses_begin_in_the_order_of_prefill_completion,
     a_predicted_class_is_served_first_come_first_served,
     the_clock_goes_forward_and_stops_only_when_nothing_is_there,
     budget_is_left_over_only_where_nobody_can_be_admitted,
@@ -154,16 +186,37 @@ def test_invariants_on_drawn_cases(kind):
 
 @pytest.fixture(scope="module")
 def heavy():
-    """Record of a load past saturation with wrong labels, once for each policy."""
+    """Records of a load past saturation with wrong labels: for each policy the default engine and each other option."""
     requests = flipped(rate=40, seed=3)
-    return {kind: Record(requests, kind(), qba.EngineConfig()) for kind in BUILT_IN}
+    return {
+        kind: [Record(requests, kind(), qba.EngineConfig(**options)) for options in ENGINE_OPTIONS] for kind in BUILT_IN
+    }
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_invariants_on_a_heavy_load(kind, invariant, heavy):
-    assert heavy[kind].blocked_admissions > 0
-    invariant(heavy[kind])
+    for record in heavy[kind]:
+        assert record.blocked_admissions > 0
+        invariant(record)
+
+
+# --------------------------------------------------------------------------------- two KV projections that are the same
+#
+# A prefill is left unfinished only by a batch that uses up its budget; so nobody is let in after it in that batch, and
+# in later ones it takes all that the decodes leave until it is finished. At most one prefill is therefore unfinished,
+# and none at the moment in which a candidate is looked at: what is left of the prompts that were let in is nothing,
+# whether it is added ("reserve-prompt") or not ("prompt").
+
+
+@settings(SMALL, max_examples=100)
+@given(case=cases(), policy=policies())
+def test_reserving_what_is_left_of_prompts_changes_nothing(case, policy):
+    requests, config = case
+    pair = [dataclasses.replace(config, kv_projection=value) for value in ("reserve-prompt", "prompt")]
+    (run, batches), (other_run, other_batches) = (qba.simulate(requests, policy, c, record=True) for c in pair)
+    xr.testing.assert_equal(run, other_run)
+    xr.testing.assert_equal(batches, other_batches)
 
 
 # ---------------------------------------------------------------------------------------------- the conservation law
@@ -206,11 +259,16 @@ SINGLE_SERVER = {"token_budget": 1, "decode_block": 1, "batch_overhead_s": 0.125
 
 
 @settings(SMALL, max_examples=100)
-@given(requests=single_server_loads(), quota=st.integers(1, 4), gamma=st.sampled_from([0.1, 0.5, 1.0]))
-def test_conservation_law(requests, quota, gamma):
-    config = qba.EngineConfig(**SINGLE_SERVER)
-    policies = [kind() for kind in BUILT_IN] + [qba.QBA(quota, gamma), qba.AA(gamma)]
-    assert len({work_weighted_wait(requests, policy, config) for policy in policies}) == 1
+@given(
+    requests=single_server_loads(),
+    drawn=st.tuples(policy_of(qba.QBA), policy_of(qba.AA)),
+    projection=st.sampled_from(KV_PROJECTIONS),
+    partial=st.booleans(),
+)
+def test_conservation_law(requests, drawn, projection, partial):
+    config = qba.EngineConfig(**SINGLE_SERVER, kv_projection=projection, decode_partial=partial)
+    every = [kind() for kind in BUILT_IN] + [*drawn]
+    assert len({work_weighted_wait(requests, policy, config) for policy in every}) == 1
 
 
 def test_conservation_law_on_a_long_run():

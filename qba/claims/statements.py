@@ -74,7 +74,7 @@ def _(r):
     return (
         Statement()
         .close("QBA against AA", qba, aa)
-        .holds(f"at or below AA at {share:.0%} of the loads, {MOST:.0%} wanted", xr.DataArray(share >= MOST))
+        .holds(f"at or below AA at {share:.0%} of the loads ({MOST:.0%} is most)", xr.DataArray(share >= MOST))
         .finding(_each_closure(r, at_or_below))
     )
 
@@ -330,10 +330,13 @@ def _(r):
     return (
         Statement()
         .holds(
-            "overtaken at most k and one batch's times until promotion is due",
+            "overtaken by at most k and one batch's admissions until promotion is due",
             d.before_due <= d.quota + d.largest_batch,
         )
-        .holds("not held back the longer, the longer a stream made for it", d.held_back.diff("stream_length") <= 0)
+        .holds(
+            "a stream made to hold one back does not do so longer, the longer it is",
+            d.held_back.diff("stream_length") <= 0,
+        )
         .finding(note)
     )
 

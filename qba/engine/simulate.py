@@ -66,7 +66,8 @@ def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
         raise InputError(
             f"simulate: request {largest} has {'prompt_tokens + response_tokens' if whole else 'prompt_tokens'} = "
             f"{needed[largest]}, but the engine admits at most {config.kv_safe_tokens:g} (kv_safety × kv_capacity), so it "
-            "could never run: drop it or enlarge the KV cache"
+            "could never run: leave such requests out (--drop-oversize, qba.traces.drop_oversize), scale the lengths "
+            "(--length-scale, qba.traces.scale_lengths) or enlarge kv_capacity"
         )
 
 

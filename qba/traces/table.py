@@ -18,8 +18,6 @@ import pandas as pd
 from qba.errors import InputError
 from qba.validate import MOST
 
-"""No KV cache holds more, and below it no sum of lengths can overflow 64 bits."""
-
 STAMP = r"(?:19|20)\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 """ISO 8601 date and time; these years keep nanoseconds inside 64 bits, and a tenth digit would be cut silently."""
 
