@@ -26,14 +26,13 @@ from qba.traces import (
     length_correlation,
     merge,
     read_dated,
-    relabel,
     scale_lengths,
     standin_2024,
     windows,
 )
 from qba.traces.registry import AZURE_2023
 from qba.traces.standin import REQUESTS_PER_WINDOW
-from qba.traces.windows import LABELS, LENGTH_SCALE, RATE, WINDOWS
+from qba.traces.windows import LENGTH_SCALE, RATE, WINDOWS, label_windows
 
 POLICIES = tuple(cls() for cls in PAPER)
 
@@ -44,6 +43,7 @@ STANDIN_TEXT = (
     "stand-in for the Azure conversation week of 2024, drawn from its published figures; not the windows of the paper"
 )
 TRACES_2023 = ("code", "conversation", "merged")
+LABELS_2023 = ("response", "total")
 LABEL_TEXT = {"units": "1", "long_name": "what the true class goes by: response tokens, or prompt and response tokens"}
 
 
@@ -52,6 +52,8 @@ def azure_standin_study(
     requests_per_window: int = REQUESTS_PER_WINDOW,
     seed: int = 0,
     *,
+    label_by: str | float = "response",
+    label_threshold: str = "window",
     policies: Sequence[Policy] = POLICIES,
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
@@ -63,6 +65,8 @@ def azure_standin_study(
     ----------
     count, requests_per_window, seed : int
         See `qba.traces.standin_2024`.
+    label_by, label_threshold
+        See `qba.traces.windows.label_windows`.
     policies, config, executor, progress
         See `qba.sweeps.replay`.
 
@@ -72,7 +76,7 @@ def azure_standin_study(
         Dimensions (policy, window): the statistics of `qba.summarize`; and by window the burstiness, tokens per request
         and correlation of lengths. The attribute ``traffic`` says that this is a stand-in.
     """
-    parts = standin_2024(count, requests_per_window, seed)
+    parts = standin_2024(count, requests_per_window, seed, label_by=label_by, label_threshold=label_threshold)
     study = replay(parts, policies, config, executor, progress).merge(describe(parts))
     return study.assign_attrs(traffic=STANDIN_TEXT)
 
@@ -81,6 +85,7 @@ def azure_2023_study(
     path: str | Path | None = None,
     count: int = WINDOWS,
     *,
+    label_threshold: str = "window",
     policies: Sequence[Policy] = POLICIES,
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
@@ -96,6 +101,8 @@ def azure_2023_study(
         Folder with both files; by default QBA_DATA_DIR, then data/.
     count : int
         Number of windows that each trace is cut into.
+    label_threshold
+        See `qba.traces.windows.label_windows`.
     policies, config, executor, progress
         See `qba.sweeps.replay`.
 
@@ -113,19 +120,29 @@ def azure_2023_study(
         If a file is not the published one.
     """
     studies = []
-    for requests in load_2023(path).values():
-        kept, dropped = drop_oversize(scale_lengths(requests, LENGTH_SCALE), config)
-        parts = windows(kept, count, RATE, length_scale=1.0)
+    for parts, dropped in windows_2023(path, count, config).values():
         by_label = [
-            replay([relabel(part, label) for part in parts], policies, config, executor, progress) for label in LABELS
+            replay(label_windows(parts, label, label_threshold), policies, config, executor, progress)
+            for label in LABELS_2023
         ]
-        study = xr.concat(by_label, xr.DataArray(list(LABELS), dims="label", name="label", attrs=LABEL_TEXT))
+        study = xr.concat(by_label, xr.DataArray(list(LABELS_2023), dims="label", name="label", attrs=LABEL_TEXT))
         text = "requests left out: prompt beyond the KV-safe limit"
         study["dropped_requests"] = ((), dropped, {"units": "1", "long_name": text})
         studies.append(study.merge(describe(parts)))
     names = {"units": "1", "long_name": "Azure LLM inference trace of 2023"}
     joined = xr.concat(studies, xr.DataArray(list(TRACES_2023), dims="trace", name="trace", attrs=names))
     return joined.assign_attrs(traffic="Azure LLM inference traces of 2023 (CC-BY, Azure/AzurePublicDataset)")
+
+
+def windows_2023(
+    path: str | Path | None = None, count: int = WINDOWS, config: EngineConfig = EngineConfig()
+) -> dict[str, tuple[list[Requests], int]]:
+    """Windows of each trace of 2023 at the paper's rate and length scale, and how many requests were left out."""
+    cut = {}
+    for name, requests in load_2023(path).items():
+        kept, dropped = drop_oversize(scale_lengths(requests, LENGTH_SCALE), config)
+        cut[name] = windows(kept, count, RATE, length_scale=1.0), dropped
+    return cut
 
 
 def load_2023(path: str | Path | None = None) -> dict[str, Requests]:

@@ -8,6 +8,8 @@ from qba.errors import InputError
 from qba.validate import named_parameters, number, one_of, whole_number
 
 KV_PROJECTIONS = ("reserve-prompt", "prompt", "chunk", "reserve-all")
+ON_BLOCKED = ("stop", "skip")
+ON_OVERFLOW = ("count", "preempt")
 
 
 @named_parameters
@@ -22,7 +24,7 @@ class EngineConfig:
     decode_block : int
         q, tokens that a decoding request is given in one batch.
     kv_capacity : int
-        M_max, tokens that the KV cache holds. More live tokens than this is a KV overflow; it is counted.
+        M_max, tokens that the KV cache holds. More live tokens than this is a KV overflow.
     kv_safety : float
         η in (0, 1]; a prompt is admitted only while the projected KV use is at most η M_max.
     batch_overhead_s : float
@@ -38,7 +40,17 @@ class EngineConfig:
         response of all requests in flight and of this one.
     decode_partial : bool
         Whether the last decoding request that a batch has room for may be given a part of its block; otherwise it and
-        those after it get nothing in that batch. The paper is silent on this and on the projection.
+        those after it get nothing in that batch.
+    on_blocked : {"stop", "skip"}
+        What a candidate that the KV limit refuses does to the rest of the boundary: it ends the admissions, or is passed
+        over for whoever is next in the policy's order. A refused promotion is passed over either way; nothing else is
+        promoted at that boundary.
+    on_overflow : {"count", "preempt"}
+        What a KV overflow does: it is only counted; or requests leave the cache at the end of the batch, the one admitted
+        last first, until the rest fits or one is left. An evicted request waits ahead of the policy's candidates, the
+        last evicted first, and prefills its prompt and what it had generated again; its first times stay.
+
+    The paper is silent on the last four.
 
     Raises
     ------
@@ -55,6 +67,8 @@ class EngineConfig:
     knee_tokens: float = 64
     kv_projection: str = "reserve-prompt"
     decode_partial: bool = True
+    on_blocked: str = "stop"
+    on_overflow: str = "count"
 
     def __post_init__(self) -> None:
         owner = type(self).__name__
@@ -69,6 +83,8 @@ class EngineConfig:
         for name, bounds in ranges.items():
             object.__setattr__(self, name, number(owner, name, getattr(self, name), **bounds))
         one_of(owner, "kv_projection", self.kv_projection, KV_PROJECTIONS)
+        one_of(owner, "on_blocked", self.on_blocked, ON_BLOCKED)
+        one_of(owner, "on_overflow", self.on_overflow, ON_OVERFLOW)
         one_of(owner, "decode_partial", self.decode_partial, (True, False))
         if not self.decode_partial and self.decode_block > self.token_budget:
             raise InputError(

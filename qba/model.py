@@ -13,9 +13,9 @@ import numpy as np
 import xarray as xr
 
 from qba import theory
-from qba.calibration import PromotedFraction, ServiceMoments
 from qba.config import EngineConfig
 from qba.engine.simulate import serve
+from qba.moments import PromotedFraction, ServiceMoments
 from qba.policies import AA, FCFS, QBA
 from qba.sweeps import AXIS_TEXT, sweep
 from qba.workload import synthetic
@@ -124,6 +124,7 @@ def reduced_model(
             "servers": described("parallelism", list(servers.values()), "1", "effective parallelism (n)"),
             "service_mean_s": described((), moments.mean_s, "s", "mean service time"),
             "service_scv": described((), moments.scv, "1", "squared coefficient of variation of the service time"),
+            "short_share": described((), moments.short_share, "1", "share of the true shorts"),
             "short_mean_s": described((), moments.short_mean_s, "s", "mean service time of the true shorts"),
             "long_mean_s": described((), moments.long_mean_s, "s", "mean service time of the true longs"),
         },

@@ -90,6 +90,8 @@ class Policy:
 
     rule_class: ClassVar[type]
     aging_classes: ClassVar[str] = "all"
+    aging_sample: ClassVar[str] = "history"
+    aging_window: ClassVar[int | None] = None
 
     @property
     def name(self) -> str:
@@ -131,6 +133,11 @@ class AA(Policy):
         earlier batch boundaries.
     aging_classes : {"all", "predicted-long"}
         Whose waits form that sample; the paper does not say.
+    aging_sample : {"history", "queue"}
+        Which waits: those of the requests started at earlier batch boundaries (the paper's), or how long those who wait
+        at this boundary have waited so far.
+    aging_window : int, optional
+        Only the last so many starts form the history; default: all.
 
     Raises
     ------
@@ -140,6 +147,8 @@ class AA(Policy):
 
     aging_quantile: float = 0.8
     aging_classes: str = "all"
+    aging_sample: str = "history"
+    aging_window: int | None = None
     rule_class = AARule
 
     def __post_init__(self) -> None:
@@ -160,7 +169,7 @@ class QBA(Policy):
         k, at least 1.
     aging_quantile : float
         γ in (0, 1], as in `AA`.
-    aging_classes : {"all", "predicted-long"}
+    aging_classes, aging_sample, aging_window
         As in `AA`.
     promotion_clears : {"prefill-end", "start"}
         When the promoted request clears debt and counter. The paper says "admitted", but counts the others' admissions at
@@ -175,6 +184,8 @@ class QBA(Policy):
     quota: int = 5
     aging_quantile: float = 0.8
     aging_classes: str = "all"
+    aging_sample: str = "history"
+    aging_window: int | None = None
     promotion_clears: str = "prefill-end"
     rule_class = QBARule
 
@@ -213,3 +224,11 @@ def _check_aging(policy: AA | QBA) -> None:
     value = number(policy.name, "aging_quantile", policy.aging_quantile, above=0, at_most=1)
     object.__setattr__(policy, "aging_quantile", value)
     one_of(policy.name, "aging_classes", policy.aging_classes, ("all", "predicted-long"))
+    one_of(policy.name, "aging_sample", policy.aging_sample, ("history", "queue"))
+    if policy.aging_window is not None:
+        window = whole_number(policy.name, "aging_window", policy.aging_window, at_least=1)
+        object.__setattr__(policy, "aging_window", window)
+        if policy.aging_sample == "queue":
+            raise InputError(
+                f"{policy.name}: aging_window = {window} counts starts, but aging_sample = 'queue' looks at none"
+            )

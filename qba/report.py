@@ -1,4 +1,6 @@
-"""The report: one HTML page with every figure, interactive, and every row of the scorecard. It needs no network.
+"""The report: one HTML page with every figure and every row of the scorecard. It needs no network.
+
+The paper's figures are interactive; those beyond it are pictures from the results folder, to keep the page small.
 
 Vega comes with the renderer (vl-convert) and stands in the page once, beside the figures as its specifications. The
 page's own content policy forbids the browser to fetch anything.
@@ -17,11 +19,12 @@ from typing import Any
 import vl_convert
 import xarray as xr
 
-from qba import azure, claims
-from qba.figures.published import FIGURES, VEGA_LITE, draw, reader, specification
+from qba import claims
+from qba.figures.published import FIGURES, VEGA_LITE, Figure, draw, reader, specification
 from qba.figures.ratios import STATUS_STYLE
 from qba.paths import results_dir as default_results_dir
 from qba.results import atomic_write
+from qba.tables import table2_intervals
 
 PAPER = "Quota-Based Aging for Prediction-Guided Scheduling in LLM Serving"
 
@@ -38,7 +41,7 @@ p { max-width: 46em; }
 .figures { display: flex; flex-wrap: wrap; gap: 28px 24px; align-items: flex-start; }
 figure { margin: 0; max-width: 100%; min-width: min(340px, 100%); }
 figcaption { width: 0; min-width: 100%; font-size: .875em; color: #444; }
-.chart svg { max-width: 100%; height: auto; display: block; }
+.chart svg, figure img { max-width: 100%; height: auto; display: block; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .875em; line-height: 1.35; }
 th, td { padding: 5px 9px; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
@@ -59,7 +62,7 @@ PAGE = Template("""<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:">
+ content="default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src 'self' file: data: blob:">
 <title>Quota-based aging, reproduced</title>
 <style>$style</style>
 </head>
@@ -91,9 +94,10 @@ network.</p>
 
 ABBREVIATIONS = """
 <p>W is the mean waiting time, P99 the 99th percentile of the waiting time, S99 and L99 the same over true-short and
-over true-long requests; ± is our standard error. A number is reproduced within 15 % of the paper's and close within
+over true-long requests; the interval is our mean's, over paired seeds or, on the stand-in, over windows. A number is reproduced within 15 % of the paper's and close within
 30 %; the distance is counted in standard errors of both, since the paper averages over chance as well. A statement is
-reproduced if it holds at 95 % confidence at every point that it speaks of, close if at 80 % of them or more.</p>
+reproduced if it holds at 95 % confidence at every point that it speaks of, close if at 80 % of them or more; its
+tightest comparison stands beside it, the paired difference with its interval.</p>
 """
 
 
@@ -111,7 +115,7 @@ def write_report(results_dir: str | Path | None = None) -> Path:
 def report(read: Callable[[str], Any]) -> str:
     """The page as text. read: from `qba.figures.reader`."""
     rows = read("scorecard")
-    specs = {name: specification(draw(name, read)) for name in FIGURES}
+    specs = {name: specification(draw(name, read)) for name, figure in FIGURES.items() if figure.interactive}
     for spec in specs.values():
         config = spec.pop("config")  # the theme, the same in all
         del spec["$schema"]  # an address
@@ -148,11 +152,17 @@ def _counts(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _figures() -> str:
     figures = (
-        f'<figure><div class="chart" id="chart-{name}"></div>'
+        f"<figure>{_picture(name, figure)}"
         f"<figcaption><b>{escape(figure.name)}.</b> {escape(figure.caption)}</figcaption></figure>"
         for name, figure in FIGURES.items()
     )
     return '<div class="figures">\n' + "\n".join(figures) + "\n</div>"
+
+
+def _picture(name: str, figure: Figure) -> str:
+    if figure.interactive:
+        return f'<div class="chart" id="chart-{name}"></div>'
+    return f'<img src="figures/{name}.svg" alt="{escape(figure.name)}">'
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -162,7 +172,7 @@ def _numbers(rows: Iterable[Mapping[str, Any]]) -> str:
             _cell(row["text"]),
             _number(claims.number_text(row["paper"]) + (f" {row['unit']}" if row.get("unit") else "")),
             _number(claims.number_text(row["reproduced"])),
-            _number(claims.number_text(row.get("standard_error"), 2)),
+            _number(claims.row_interval(row)),
             _number(_signed(row.get("relative_deviation"), 0, 100, " %")),
             _number(_signed(row.get("combined_se_distance"), 1)),
             _status(row),
@@ -171,7 +181,7 @@ def _numbers(rows: Iterable[Mapping[str, Any]]) -> str:
         for row in rows
         if row["kind"] == "number"
     ]
-    return _table(("id", "number", "paper", "here", "±", "deviation", "distance", "status", "note"), cells)
+    return _table(("id", "number", "paper", "here", "95 % interval", "deviation", "distance", "status", "note"), cells)
 
 
 def _statements(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -181,12 +191,13 @@ def _statements(rows: Iterable[Mapping[str, Any]]) -> str:
             _cell(row["text"], "text"),
             _status(row),
             _cell(row["reproduced"], "text"),
+            _cell(claims.row_interval(row), "text"),
             _cell(row.get("note") or "", "note"),
         ]
         for row in rows
         if row["kind"] != "number"
     ]
-    return _table(("id", "statement", "status", "found", "note"), cells)
+    return _table(("id", "statement", "status", "found", "tightest (95 %)", "note"), cells)
 
 
 def _status(row: Mapping[str, Any]) -> str:
@@ -204,29 +215,39 @@ def _signed(value: float | None, digits: int, factor: float = 1, unit: str = "")
 
 def _table2(heading: str, study: xr.Dataset) -> str:
     """The quantities of Table II, a row a policy, and trace and label where the study has them."""
-    table = azure.table2(study)
+    table = table2_intervals(study)
     parts = [dim for dim in ("trace", "label") if dim in table.dims]
     quantities = ("mean wait (s)", "against FCFS", "S99 (s)", "L99 (s)", "tokens/s", "utilization", "KV overflows")
     stacked = table.stack(row=(*parts, "policy"))
     rows = []
     for i in range(stacked.sizes["row"]):
-        one = {name: float(stacked[name][i]) for name in stacked.data_vars if "row" in stacked[name].dims}
+        one = stacked.isel(row=i)
         rows.append(
             [_cell(str(stacked[part].values[i])) for part in (*parts, "policy")]
-            + [
-                _number(f"{one['wait_mean_s']:.3f}"),
-                _number(_signed(one["wait_change"], 1, 100, " %")),
-                _number(f"{one['wait_p99_true_short_s']:.2f}"),
-                _number(f"{one['wait_p99_true_long_s']:.2f}"),
-                _number(f"{one['throughput_tokens_per_s']:,.0f}"),
-                _number(f"{one['batch_utilization']:.3f}"),
-                _number(f"{one['kv_overflows']:.0f}"),
-            ]
+            + [_estimate(factor * one[variable].values, form, unit) for variable, form, factor, unit in TABLE2_CELLS]
+            + [_number(f"{one.kv_overflows.item():.0f}")]
         )
     traffic = study.attrs.get("traffic", "")
     text = f"{traffic[:1].upper()}{traffic[1:]}. "
-    text += f"{study.sizes['window']} windows; the mean wait is pooled, P99s are medians."
+    text += f"{study.sizes['window']} windows; the mean wait is pooled, P99s are medians; 95 % intervals over windows."
     return f"<h3>{escape(heading)}</h3><p>{escape(text)}</p>{_table((*parts, 'policy', *quantities), rows)}"
+
+
+TABLE2_CELLS = (
+    ("wait_mean_s", ".3f", 1, ""),
+    ("wait_change", "+.1f", 100, " %"),
+    ("wait_p99_true_short_s", ".2f", 1, ""),
+    ("wait_p99_true_long_s", ".2f", 1, ""),
+    ("throughput_tokens_per_s", ",.0f", 1, ""),
+    ("batch_utilization", ".3f", 1, ""),
+)
+"""Variable, format, factor and unit of the estimates in Table II."""
+
+
+def _estimate(values: Sequence[float], form: str, unit: str) -> str:
+    """Value and, unless it has no width, interval."""
+    value, low, high = (f"{x:{form}}" for x in values)
+    return _number(f"{value}{unit}" + (f" [{low}…{high}]" if low != high else ""))
 
 
 def _datasets() -> list[str]:

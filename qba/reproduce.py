@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qba import azure, claims, figures, report
+import xarray as xr
+
+from qba import azure, claims, figures, labels, report
 from qba.notebooks import run_notebook
 from qba.paths import repository, results_dir
 from qba.results import KEEPS, atomic_write, load, save, stale
@@ -36,7 +38,17 @@ STUDIES: dict[str, Study] = {
         ("load_sweep.nc", "theory.nc"),
     ),
     "02_sensitivity": Study(
-        {"output": "sensitivity.nc", "delay_output": "promotion_delay.nc"}, ("sensitivity.nc", "promotion_delay.nc")
+        {
+            "output": "sensitivity.nc",
+            "delay_output": "promotion_delay.nc",
+            "loads": list(range(26, 37, 2)),
+            "horizons": [12.5, 25, 50, 100, 200, 400, 800, 1600],
+            "simulated_s": 20_000,
+            "many_seeds": 1000,
+            "horizon_output": "horizon.nc",
+            "precision_output": "precision.nc",
+        },
+        ("sensitivity.nc", "promotion_delay.nc", "horizon.nc", "precision.nc"),
     ),
     "03_prediction_errors": Study({"output": "prediction_errors.nc"}, ("prediction_errors.nc",)),
     "04_azure_validation": Study({"windows": 100, "output": "azure_standin.nc"}, ("azure_standin.nc",), False),
@@ -73,6 +85,7 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
     (folder / ".writable").unlink()
     say(f"reproducing the paper into {_shown(folder)}: {seeds} seeds a point, {len(STUDIES)} notebooks")
     replay_2023(folder, say)
+    compare_labels(folder, say)
     for name, study in STUDIES.items():
         if name == "05_scorecard":
             rows = write_accounts(folder)
@@ -94,26 +107,49 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
 
 def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
     """Replay the public traces of 2023, downloading them where they are not at hand; else keep the published dataset."""
-    target = folder / "azure_2023.nc"
-    try:
+
+    def study() -> dict[str, xr.Dataset]:
+        kept = [*KEEPS["azure_standin"], "dropped_requests"]
         try:
-            study = azure.azure_2023_study(progress=False)
+            return {"azure_2023": azure.azure_2023_study(progress=False)[kept]}
         except MissingTraceError:
             fetch_azure_2023(timeout=FETCH_TIMEOUT_S, progress=sys.stderr.isatty())
-            study = azure.azure_2023_study(progress=False)
-    except DownloadError as problem:
-        if not target.exists():  # another results folder begins with the repository's
-            published = repository() / "results" / target.name
-            load(published)  # raises where there is none to keep
-            atomic_write(target, published.read_bytes())
-        load(target)  # raises where it is damaged
-        say(f"  azure_2023.nc kept as published: {problem}")
-        if stale(target):
-            say("  but it was made by other code than the present: replay the real traces to renew it")
+            return {"azure_2023": azure.azure_2023_study(progress=False)[kept]}
+
+    make_or_keep(folder, ("azure_2023",), study, azure.SOURCES_2023, say)
+
+
+def compare_labels(folder: Path, say: Callable[[str], None] = print) -> None:
+    """The studies of labels, which need the traces of 2023 and the excerpt of 2024; else keep the published datasets."""
+    make_or_keep(folder, labels.PUBLISHED, lambda: labels.published_studies(), labels.SOURCES, say)
+
+
+def make_or_keep(
+    folder: Path,
+    names: Sequence[str],
+    make: Callable[[], dict[str, xr.Dataset]],
+    sources: Mapping[str, str],
+    say: Callable[[str], None],
+) -> None:
+    """Save what ``make`` returns; where its data are not at hand, keep what is in the folder or else what is published."""
+    files = ", ".join(f"{name}.nc" for name in names)
+    try:
+        studies = make()
+    except (DownloadError, MissingTraceError) as problem:
+        for name in names:
+            target = folder / f"{name}.nc"
+            if not target.exists():  # another results folder begins with the repository's
+                published = repository() / "results" / target.name
+                load(published)  # raises where there is none to keep
+                atomic_write(target, published.read_bytes())
+            load(target)  # raises where it is damaged
+        say(f"  {files} kept as published: {problem}")
+        if any(stale(folder / f"{name}.nc") for name in names):
+            say("  but made by other code than the present: replay the real traces to renew them")
         return
-    kept = study[[*KEEPS["azure_standin"], "dropped_requests"]]
-    save(kept, target, parameters={"windows": study.sizes["window"]}, sources=azure.SOURCES_2023)
-    say("  azure_2023.nc made from the real traces")
+    for name, study in studies.items():
+        save(study, folder / f"{name}.nc", parameters={"windows": azure.WINDOWS}, sources=sources)
+    say(f"  {files} made from the real traces")
 
 
 def write_accounts(folder: Path) -> list[claims.Row]:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from qba.config import EngineConfig
 from qba.engine.simulate import serve
 from qba.errors import InputError
+from qba.lengths import LengthDistribution
 from qba.metrics import SUMMARY, summary_values
 from qba.policies import BUILT_IN, PAPER, Policy
 from qba.predictor import mislabel
@@ -38,11 +39,16 @@ AXIS_TEXT = {
     "window": ("1", "trace window"),
     "quota": ("1", "short admissions for each promotion (k)"),
     "aging_quantile": ("1", "quantile level of the aging threshold (gamma)"),
+    "horizon_s": ("s", "mean duration of the arrivals"),
+    "requests": ("1", "number of requests"),
+    "prompt": ("1", "distribution of the prompt lengths, tokens"),
+    "response": ("1", "distribution of the response lengths, tokens"),
     "short_to_long": ("1", "probability that a true short is predicted long"),
     "long_to_short": ("1", "probability that a true long is predicted short"),
 }
 
 WORKLOAD_AXES = tuple(name for name in inspect.signature(synthetic).parameters if name != "seed")
+LENGTH_AXES = ("prompt", "response")
 PREDICTION_AXES = ("short_to_long", "long_to_short")
 ENGINE_AXES = tuple(f.name for f in fields(EngineConfig))
 WORD_AXES = {f.name for cls in (EngineConfig, *BUILT_IN) for f in fields(cls) if isinstance(f.default, (str, bool))}
@@ -53,7 +59,7 @@ WORD_AXES = {f.name for cls in (EngineConfig, *BUILT_IN) for f in fields(cls) if
 class Case:
     """One point of a grid without its seed. Hashable, so that a point that occurs twice is simulated once."""
 
-    workload: tuple[tuple[str, float], ...]
+    workload: tuple[tuple[str, float | LengthDistribution], ...]
     prediction: tuple[tuple[str, float], ...]
     policy: Policy
     config: EngineConfig
@@ -66,7 +72,7 @@ def sweep(
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
     progress: bool = True,
-    **axes: Sequence[float],
+    **axes: Sequence[float | str | LengthDistribution],
 ) -> xr.Dataset:
     """Simulate the synthetic workload on a grid.
 
@@ -82,9 +88,10 @@ def sweep(
         Where the pieces run. Default: threads on all cores (the compiled loop releases Python's lock). It is left open.
     progress : bool
         Show a progress bar.
-    **axes : sequence of float
+    **axes : sequence of float, str or LengthDistribution
         More dimensions: parameters of `qba.synthetic`, ``short_to_long`` and ``long_to_short`` (prediction errors), fields
         of `EngineConfig`, or parameters of the policies. A policy without the parameter is the same all along that axis.
+        Distributions of lengths are labelled by their text, such as ``"Exponential(mean=317)"``.
 
     Returns
     -------
@@ -105,21 +112,24 @@ def sweep(
     cases = [_case(policy, point, config) for policy in policies for point in points]
     unique = list(dict.fromkeys(cases))
     place = {case: i for i, case in enumerate(unique)}
-    pieces = []
-    for _, group in itertools.groupby(
-        sorted(range(len(unique)), key=lambda i: unique[i].workload), lambda i: unique[i].workload
-    ):
-        group = list(group)
-        pieces += [(group, block) for block in _blocks(range(len(seeds)), max(1, RUNS_PER_PIECE // len(group)))]
+    groups: dict[tuple, list[int]] = {}
+    for i, case in enumerate(unique):
+        groups.setdefault(case.workload, []).append(i)
+    pieces = [
+        (group, block)
+        for group in groups.values()
+        for block in _blocks(range(len(seeds)), max(1, RUNS_PER_PIECE // len(group)))
+    ]
 
     values = np.empty((len(unique), len(seeds), len(SUMMARY)))
     tasks = [(([unique[i] for i in group], [seeds[j] for j in block]), np.ix_(group, block)) for group, block in pieces]
-    run_pieces(_serve_cases, tasks, values, executor, progress)
+    run_pieces(serve_cases, tasks, values, executor, progress)
     values = values[[place[case] for case in cases]]
     shape = (len(policies), *(len(v) for v in grid.values()), len(seeds))
-    coords = {"policy": _labels(policies), **grid, "seed": seeds}
+    texts = {name: [repr(law) for law in grid[name]] for name in LENGTH_AXES if name in grid}
+    coords = {"policy": _labels(policies), **grid, **texts, "seed": seeds}
     drawn = {p.name: p.default for p in inspect.signature(synthetic).parameters.values() if p.name != "seed"}
-    workload = ", ".join(f"{name}={value}" for name, value in drawn.items() if name not in grid)
+    workload = ", ".join(f"{name}={value}" for name, value in drawn.items() if value is not None and name not in grid)
     attributes = {"workload": f"synthetic({workload})", "root_seed": ROOT_SEED}
     return _grid_dataset(values.reshape(*shape, len(SUMMARY)), coords, policies, config, attributes)
 
@@ -159,8 +169,8 @@ def replay(
     )
 
 
-def _serve_cases(cases: Sequence[Case], seeds: Sequence[int]) -> np.ndarray:
-    """One piece of a sweep: shape (cases, seeds, statistics). The cases share their workload."""
+def serve_cases(cases: Sequence[Case], seeds: Sequence[int]) -> np.ndarray:
+    """One piece of a sweep: shape (cases, seeds, statistics of `SUMMARY`). The cases share their workload."""
     values = np.empty((len(cases), len(seeds), len(SUMMARY)))
     for j, seed in enumerate(seeds):
         requests = synthetic(**dict(cases[0].workload), seed=seed)
@@ -219,6 +229,8 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     known = {*WORKLOAD_AXES, *PREDICTION_AXES, *ENGINE_AXES, *own}
     if name not in known:
         raise InputError(f"sweep: unknown axis {name!r}: there are {', '.join(sorted(known))}")
+    if name in LENGTH_AXES:
+        return _length_axis(name, values)
     values = _array(values)
     kinds, what = ("Ub", "name") if name in WORD_AXES else ("iuf", "number")
     if values.ndim != 1 or values.dtype.kind not in kinds or not len(values):
@@ -226,6 +238,15 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     if len(np.unique(values)) != len(values):
         raise InputError(f"sweep: axis {name} names a value twice")
     return values.tolist()
+
+
+def _length_axis(name: str, values: Any) -> list[LengthDistribution]:
+    laws = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if not laws or not all(isinstance(law, LengthDistribution) for law in laws):
+        raise InputError(f"sweep: axis {name} must be a distribution of lengths or a list of them, not empty")
+    if len({repr(law) for law in laws}) != len(laws):
+        raise InputError(f"sweep: axis {name} names a value twice")
+    return laws
 
 
 def _check_engine(config: EngineConfig, executor: Executor | None) -> None:

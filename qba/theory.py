@@ -5,7 +5,7 @@ first chunk and its last token. Rates are in requests/s, times in seconds, loads
 order policies, not to match the simulator: its waits are much shorter. At a load ρ >= 1 there is no steady state and
 every wait is infinite, that of the short class included, since ρ_S < 1 alone does not make its formula valid.
 
-What is measured in simulations comes as `qba.calibration.ServiceMoments` and `PromotedFraction`.
+What is measured in simulations comes as `qba.moments.ServiceMoments` and `PromotedFraction`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qba.calibration import PromotedFraction, ServiceMoments
 from qba.errors import InputError
+from qba.moments import PromotedFraction, ServiceMoments
 from qba.validate import number, whole_number
+
+Waits = tuple[float, float]
+"""Mean waits of the short and the long class, s."""
 
 # --- parallelism -----------------------------------------------------------------------------------------------------
 
@@ -155,9 +158,7 @@ def fcfs_wait(rate: float, moments: ServiceMoments, servers: int) -> float:
 
 def two_class_waits(rate: float, moments: ServiceMoments, servers: int) -> tuple[float, float]:
     """Mean waits (s) of the short and the long class when shorts go first, see `priority_waits` (paper, III-A3)."""
-    queue = Queue(rate, moments, servers)
-    short, long = priority_waits(queue.residual_s, [queue.short[1], queue.long[1]])
-    return short, long
+    return Queue(rate, moments, servers).psf()
 
 
 class Queue:
@@ -174,46 +175,95 @@ class Queue:
         self.residual_s = residual_wait(rate, moments, servers)
         self.fcfs_s = fcfs_wait(rate, moments, servers)
 
-    def mean_wait(self, *classes: tuple[float, float]) -> float:
-        """Mean wait (s) over classes of (share, load), the first served first."""
-        waits = priority_waits(self.residual_s, [rho for _, rho in classes])
-        return math.fsum(share * wait for (share, _), wait in zip(classes, waits) if share > 0)  # 0 * inf would be NaN
+    def priority(self, *loads: float) -> list[float]:
+        """Mean waits (s) of classes with these loads, the first served first."""
+        return priority_waits(self.residual_s, loads)
+
+    def psf(self) -> Waits:
+        """Mean waits (s) when shorts go first."""
+        short, long = self.priority(self.short[1], self.long[1])
+        return short, long
+
+    def long_first(self) -> Waits:
+        """Mean waits (s) when longs go first."""
+        long, short = self.priority(self.long[1], self.short[1])
+        return short, long
+
+    def mean(self, waits: Waits) -> float:
+        """Mean wait (s) over all requests."""
+        shares = (self.short[0], self.long[0])
+        return math.fsum(share * wait for share, wait in zip(shares, waits) if share > 0)  # 0 * inf would be NaN
 
 
 # --- closures for aging ----------------------------------------------------------------------------------------------
-# A closure turns the measured fraction φ of promoted longs into a mean wait (paper, section III-B1). W0 is that of all
-# requests together, so it does not change when requests change class, and mixing two classes adds their loads.
+# A closure turns the measured fraction φ of promoted longs into mean waits of both classes; the first three are readings
+# of the paper (section III-B1). W0 is that of all requests together, so it does not change when requests change class,
+# and mixing two classes adds their loads.
+#
+# All of them keep ρ_S W_S + ρ_L W_L = ρ W_FCFS, since each mixes priority orders (Kleinrock, Queueing Systems II, 1976,
+# section 3.4). The waits of any two-class order that does not look at service times so lie on the segment between
+# shorts-first and longs-first (Coffman & Mitrani 1980), FCFS at `fcfs_position`. Closures differ in where φ puts them.
 
 
-def _mixture(queue: Queue, fraction: float) -> float:
-    """A fraction φ of the way from PSF to FCFS."""
-    return (1 - fraction) * queue.mean_wait(queue.short, queue.long) + fraction * queue.fcfs_s
+def _mixture(queue: Queue, fraction: float) -> Waits:
+    """A fraction φ of the way from PSF to FCFS, so never beyond FCFS."""
+    return _between(queue.psf(), (queue.fcfs_s, queue.fcfs_s), fraction)
 
 
-def _reclassify(queue: Queue, fraction: float) -> float:
+def _reclassify(queue: Queue, fraction: float) -> Waits:
     """Promoted longs count as shorts: λ_S' = λ_S + φ λ_L, with the mixed service times."""
-    promoted, rest = _split(queue.long, fraction)
-    joined = (queue.short[0] + promoted[0], queue.short[1] + promoted[1])
-    return queue.mean_wait(joined, rest)
+    promoted, rest = fraction * queue.long[1], (1 - fraction) * queue.long[1]
+    joined, last = queue.priority(queue.short[1] + promoted, rest)
+    return joined, _mix(joined, last, fraction)
 
 
-def _three_class(queue: Queue, fraction: float) -> float:
+def _three_class(queue: Queue, fraction: float) -> Waits:
     """Promoted longs go before shorts, the other longs after them."""
-    promoted, rest = _split(queue.long, fraction)
-    return queue.mean_wait(promoted, queue.short, rest)
+    promoted, rest = fraction * queue.long[1], (1 - fraction) * queue.long[1]
+    first, short, last = queue.priority(promoted, queue.short[1], rest)
+    return short, _mix(first, last, fraction)
 
 
-def _split(members: tuple[float, float], fraction: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    share, rho = members
-    return (fraction * share, fraction * rho), ((1 - fraction) * share, (1 - fraction) * rho)
+def _conservation(queue: Queue, fraction: float) -> Waits:
+    """The longs' wait a fraction φ of the way from last to first; the shorts' is what the conservation law leaves.
+
+    W_L = (1 - φ) W0 / ((1 - ρ_S)(1 - ρ)) + φ W0 / (1 - ρ_L), and W_S = (ρ W_FCFS - ρ_L W_L) / ρ_S. Both ends keep the
+    law, so W_S is the same mixture of its own values there; written so, it holds without shorts too.
+
+    It is exact for one server that tosses a coin at the start of each busy period and then serves longs first with
+    probability φ, else shorts: when busy periods begin and end does not depend on the order of service. For an aging rule it is an
+    assumption: φ counts the longs that go ahead, as if they went ahead of all shorts, though they had to age first.
+    At φ = 0 it is PSF, at φ = 1 longs-first, and at `fcfs_position` between them FCFS: promoting a larger share costs
+    the shorts more than the longs gain, and the mean wait exceeds FCFS's wherever longs take longer to serve.
+    """
+    return _between(queue.psf(), queue.long_first(), fraction)
 
 
-CLOSURES: dict[str, Callable[[Queue, float], float]] = {
+def _between(start: Waits, end: Waits, fraction: float) -> Waits:
+    return _mix(end[0], start[0], fraction), _mix(end[1], start[1], fraction)
+
+
+def _mix(promoted: float, rest: float, fraction: float) -> float:
+    """Mean over a fraction that is promoted and the rest; either may be empty, and its wait infinite."""
+    return math.fsum(share * wait for share, wait in ((fraction, promoted), (1 - fraction, rest)) if share > 0)
+
+
+CLOSURES: dict[str, Callable[[Queue, float], Waits]] = {
     "mixture": _mixture,
     "reclassify": _reclassify,
     "three_class": _three_class,
+    "conservation": _conservation,
 }
-"""Closures by name: (queue, φ) -> mean wait in seconds. To offer another, add it here."""
+"""Closures by name: (queue, φ) -> mean waits of shorts and longs in seconds. To offer another, add it here."""
+
+
+def fcfs_position(queue: Queue) -> float:
+    """Where FCFS lies on the way from shorts-first (0) to longs-first (1): (1 - ρ_L) / (2 - ρ).
+
+    A closure's mean wait exceeds FCFS's when the wait of its longs is below FCFS's. Under ``"conservation"`` that is at
+    any φ above this: half of the longs at low load, a share ρ_S of them near saturation.
+    """
+    return (1 - queue.long[1]) / (2 - queue.short[1] - queue.long[1])
 
 
 def mean_waits(
@@ -260,7 +310,7 @@ def mean_waits(
             continue
         queue = Queue(float(rates[i]), classes, servers)
         waits["FCFS"][i] = queue.fcfs_s
-        waits["PSF"][i] = queue.mean_wait(queue.short, queue.long)
-        waits["AA"][i] = CLOSURES[closure](queue, float(aged.at(rho[i])))
-        waits["QBA"][i] = CLOSURES[closure](queue, float(promoted.at(rho[i])))
+        waits["PSF"][i] = queue.mean(queue.psf())
+        waits["AA"][i] = queue.mean(CLOSURES[closure](queue, float(aged.at(rho[i]))))
+        waits["QBA"][i] = queue.mean(CLOSURES[closure](queue, float(promoted.at(rho[i]))))
     return waits

@@ -6,20 +6,24 @@ reproduce the published waiting times (see the scorecard), but other workloads m
 
 from __future__ import annotations
 
-import math
 from numbers import Integral
 
 import numpy as np
 
 from qba.errors import InputError
+from qba.lengths import Exponential, LengthDistribution, LogNormal
 from qba.requests import Requests
-from qba.validate import number
+from qba.validate import number, whole_number
 
 ROOT_SEED = 2026
 """Entropy of the root SeedSequence; replication r is its r-th child."""
 
 MOST_REQUESTS = 10**8
 """Beyond this a workload does not fit into the memory of most machines."""
+
+PROMPT = Exponential(317)
+RESPONSE = LogNormal(462, cv=1.0)
+"""The default workload's lengths, tokens: inferred, see above."""
 
 STREAMS = ("arrivals", "prompts", "responses", "flips")
 """Named random streams of one replication. Only ever append: a stream's place is its spawn key."""
@@ -49,9 +53,9 @@ def synthetic(
     seed: int = 0,
     *,
     horizon_s: float = 100,
-    prompt_mean: float = 317,
-    response_mean: float = 462,
-    response_cv: float = 1.0,
+    requests: int | None = None,
+    prompt: LengthDistribution = PROMPT,
+    response: LengthDistribution = RESPONSE,
 ) -> Requests:
     """Draw the default workload: ``round(horizon_s * rate)`` requests with Poisson arrivals.
 
@@ -63,10 +67,11 @@ def synthetic(
         Number of the replication (see `stream`).
     horizon_s : float
         Mean duration of the arrivals in seconds.
-    prompt_mean : float
-        Mean of the exponential prompt lengths, tokens (before rounding to whole tokens, at least 1).
-    response_mean, response_cv : float
-        Mean (tokens) and coefficient of variation of the lognormal response lengths.
+    requests : int, optional
+        The number of requests, whatever the rate; ``horizon_s`` then does not count.
+    prompt, response : LengthDistribution
+        How prompt and response lengths are distributed (see `qba.lengths`). The same seed gives the same uniform
+        numbers to any two distributions.
 
     Returns
     -------
@@ -78,24 +83,20 @@ def synthetic(
     InputError
         If a parameter is outside its range, or no request would be drawn.
     """
-    values = {"rate": rate, "horizon_s": horizon_s, "prompt_mean": prompt_mean, "response_mean": response_mean}
-    for name, value in values.items():
+    for name, value in {"rate": rate, "horizon_s": horizon_s}.items():
         number("synthetic", name, value, above=0)
-    number("synthetic", "response_cv", response_cv, at_least=0, at_most=100)
-    n = round(horizon_s * rate)
+    for name, law in {"prompt": prompt, "response": response}.items():
+        if not isinstance(law, LengthDistribution):
+            raise InputError(
+                f"synthetic: {name} is {law!r:.80}, but it must be a distribution of lengths such as {PROMPT!r}"
+            )
+    n = round(horizon_s * rate) if requests is None else whole_number("synthetic", "requests", requests, at_least=1)
     if not 1 <= n <= MOST_REQUESTS:
-        raise InputError(
-            f"synthetic: rate = {rate!r} over horizon_s = {horizon_s!r} makes {n:,} requests; 1 to {MOST_REQUESTS:,} can be"
-        )
+        made = f"rate = {rate!r} over horizon_s = {horizon_s!r}" if requests is None else f"requests = {requests!r}"
+        raise InputError(f"synthetic: {made} makes {n:,} requests; 1 to {MOST_REQUESTS:,} can be")
 
-    log_variance = math.log1p(response_cv**2)
-    arrivals = stream(seed, "arrivals").standard_exponential(n).cumsum() / rate
-    prompts = stream(seed, "prompts").exponential(prompt_mean, n)
-    responses = stream(seed, "responses").lognormal(
-        math.log(response_mean) - log_variance / 2, math.sqrt(log_variance), n
+    return Requests(
+        arrival_s=stream(seed, "arrivals").standard_exponential(n).cumsum() / rate,
+        prompt_tokens=prompt.tokens(stream(seed, "prompts").random(n)),
+        response_tokens=response.tokens(stream(seed, "responses").random(n)),
     )
-    return Requests(arrival_s=arrivals, prompt_tokens=_whole(prompts), response_tokens=_whole(responses))
-
-
-def _whole(tokens: np.ndarray) -> np.ndarray:
-    return np.maximum(1, np.rint(tokens)).astype(np.int64)

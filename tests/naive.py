@@ -23,8 +23,9 @@ class Request:
     response: int
     true_long: bool
     long: bool  # the predicted class, the only one that a policy sees
-    prefilled: int = 0
-    generated: int = 0
+    prefilled: int = 0  # since its last admission
+    generated: int = 0  # in all; what an eviction loses of it comes back by prefill, not by decoding
+    recomputed: int = 0  # of the generated tokens, those that its last eviction lost
     start: float | None = None
     prefill_end: float | None = None
     first_token: float | None = None
@@ -35,6 +36,12 @@ class Request:
     def wait(self):
         return self.start - self.arrival
 
+    def to_prefill(self):
+        return self.prompt + self.recomputed
+
+    def kv(self):
+        return self.prefilled + self.generated - self.recomputed
+
 
 @dataclass
 class Engine:
@@ -42,7 +49,9 @@ class Engine:
     config: object
     coming: list
     now: float = -math.inf
-    waiting: list = field(default_factory=list)  # in order of arrival
+    waiting: list = field(default_factory=list)  # for their first start, in order of arrival
+    evicted: list = field(default_factory=list)  # and waiting to come back, in order of eviction: the last is first
+    in_flight: list = field(default_factory=list)  # in order of admission: those in the next two lists
     prefilling: list = field(default_factory=list)  # in order of admission
     decoding: list = field(default_factory=list)  # in order of prefill completion
     waits: list = field(default_factory=list)  # of the requests that θ looks at, started at earlier boundaries
@@ -54,10 +63,13 @@ class Engine:
     batches: list = field(default_factory=list)
 
     def live_kv(self):
-        return sum(r.prefilled + r.generated for r in self.prefilling + self.decoding)
+        return sum(r.kv() for r in self.in_flight)
 
     def is_aged(self, request):
         return request.long and self.now - request.arrival > self.threshold
+
+    def counts_for_aging(self, request):
+        return request.long or self.policy.aging_classes == "all"
 
 
 def simulate(requests, policy, config):
@@ -69,8 +81,12 @@ def simulate(requests, policy, config):
         needs = r.prompt + r.response if config.kv_projection == "reserve-all" else r.prompt
         if needs > safe_tokens(config):
             raise ValueError(f"request {r.index} needs {needs} tokens, the limit is {safe_tokens(config)}")
+        if config.on_overflow == "preempt" and r.prompt + r.response > config.kv_capacity:
+            raise ValueError(
+                f"request {r.index} grows to {r.prompt + r.response} tokens, KV holds {config.kv_capacity}"
+            )
     engine = Engine(policy, config, coming=sorted(everyone, key=lambda r: (r.arrival, r.index)))
-    while engine.coming or engine.waiting or engine.prefilling or engine.decoding:
+    while engine.coming or engine.waiting or engine.evicted or engine.in_flight:
         run_batch(engine)
     return summary(engine, everyone), engine.batches
 
@@ -99,11 +115,12 @@ def run_batch(engine):
     }
     decode_tokens = decode(engine, engine.config.token_budget)
     continued = continue_prefills(engine, engine.config.token_budget - decode_tokens)
-    started, first_chunks = admit(engine, engine.config.token_budget - decode_tokens - continued)
+    started, readmitted, first_chunks = admit(engine, engine.config.token_budget - decode_tokens - continued)
     live = engine.live_kv()
     row["duration_s"] = pass_time(engine, decode_tokens + continued + first_chunks)
     complete(engine)
-    engine.waits += [r.wait() for r in started if r.long or engine.policy.aging_classes == "all"]
+    evictions = relieve_kv(engine)
+    engine.waits += [r.wait() for r in started if engine.counts_for_aging(r)]
     row |= {
         "decode_tokens": decode_tokens,
         "prefill_tokens": continued + first_chunks,
@@ -112,13 +129,15 @@ def run_batch(engine):
         "debt": engine.debt,
         "admissions": len(started),
         "promotions": sum(r.promoted for r in started),
+        "readmissions": len(readmitted),
+        "evictions": evictions,
     }
     engine.batches.append(row)
 
 
 def take_arrivals(engine):
     join_queue(engine)
-    if not (engine.waiting or engine.prefilling or engine.decoding):
+    if not (engine.waiting or engine.evicted or engine.in_flight):
         engine.now = engine.coming[0].arrival
         join_queue(engine)
 
@@ -129,8 +148,16 @@ def join_queue(engine):
 
 
 def set_threshold(engine):
-    if engine.policy.name in AGING and engine.waits:
-        engine.threshold = quantile(engine.waits, engine.policy.aging_quantile)
+    policy = engine.policy
+    if policy.name not in AGING:
+        return
+    if policy.aging_sample == "queue":
+        sample = [engine.now - r.arrival for r in engine.waiting if engine.counts_for_aging(r)]
+    elif policy.aging_window is None:
+        sample = engine.waits
+    else:
+        sample = engine.waits[-policy.aging_window :]
+    engine.threshold = quantile(sample, policy.aging_quantile) if sample else math.inf
 
 
 def quantile(sample, gamma):
@@ -163,61 +190,87 @@ def continue_prefills(engine, budget):
 
 
 def prefill_chunk(request, left):
-    chunk = min(request.prompt - request.prefilled, left)
+    chunk = min(request.to_prefill() - request.prefilled, left)
     request.prefilled += chunk
     return chunk
 
 
 def admit(engine, budget):
-    """Start requests while budget is left; returns those started and the tokens of their first chunks."""
+    """Let requests in while budget is left: returns those started, those let in again, the tokens of their chunks."""
     left = budget
-    started, refused = [], []
+    started, readmitted, refused = [], [], []
+    skip = engine.config.on_blocked == "skip"
     promoting = True
-    while left > 0 and engine.waiting:
-        candidate, by_aging = next_candidate(engine, promoting)
-        if projected_kv(engine, candidate, left) > safe_tokens(engine.config):
+    while left > 0:
+        candidate, by_aging = next_candidate(engine, refused if skip else [], promoting)
+        if candidate is None:
+            break
+        if projected_kv(engine, candidate, left) > safe_tokens(engine.config) and not comes_back_alone(
+            engine, candidate
+        ):
             if candidate not in refused:
                 refused.append(candidate)
-            if by_aging and any(not r.long for r in engine.waiting):
+            if by_aging and (skip or any(not r.long for r in engine.waiting)):
                 promoting = False  # passed over: the rest of this boundary goes on in ordinary order
-                continue
-            break
-        engine.waiting.remove(candidate)
+            elif not skip:
+                break
+            continue
+        if candidate in engine.evicted:
+            engine.evicted.remove(candidate)
+            readmitted.append(candidate)
+        else:
+            start(engine, candidate, by_aging)
+            started.append(candidate)
+        engine.in_flight.append(candidate)
         engine.prefilling.append(candidate)
-        candidate.start = engine.now
-        candidate.promoted = by_aging
-        candidate.aged_at_start = engine.is_aged(candidate)
-        if by_aging:
-            clear_debt(engine, "start")
         left -= prefill_chunk(candidate, left)
-        started.append(candidate)
     engine.blocked += len(refused)
-    return started, budget - left
+    return started, readmitted, budget - left
+
+
+def start(engine, request, by_aging):
+    engine.waiting.remove(request)
+    request.start = engine.now
+    request.promoted = by_aging
+    request.aged_at_start = engine.is_aged(request)
+    if by_aging:
+        clear_debt(engine, "start")
+
+
+def comes_back_alone(engine, candidate):
+    """Whether an evicted request finds nothing in flight: then it is let in, as it may by now exceed the safe limit."""
+    return candidate in engine.evicted and not engine.in_flight
 
 
 def projected_kv(engine, candidate, left):
     """KV tokens once the candidate is in: with which part of what is still to come, says the engine's option."""
     live = engine.live_kv()
     return {
-        "reserve-prompt": live + sum(r.prompt - r.prefilled for r in engine.prefilling) + candidate.prompt,
-        "prompt": live + candidate.prompt,
-        "chunk": live + min(candidate.prompt, left),
-        "reserve-all": sum(r.prompt + r.response for r in [*engine.prefilling, *engine.decoding, candidate]),
+        "reserve-prompt": live + sum(r.to_prefill() - r.prefilled for r in engine.prefilling) + candidate.to_prefill(),
+        "prompt": live + candidate.to_prefill(),
+        "chunk": live + min(candidate.to_prefill(), left),
+        "reserve-all": sum(r.prompt + r.response for r in [*engine.in_flight, candidate]),
     }[engine.config.kv_projection]
 
 
-def next_candidate(engine, promoting):
-    """The request to try next and whether it comes by aging; `waiting` is never empty and in order of arrival."""
-    name = engine.policy.name
-    shorts = [r for r in engine.waiting if not r.long]
-    longs = [r for r in engine.waiting if r.long]
+def next_candidate(engine, put_aside, promoting):
+    """The request to try next, None if all have been put aside, and whether it comes by aging."""
+    for r in reversed(engine.evicted):
+        if r not in put_aside:
+            return r, False
+    waiting = [r for r in engine.waiting if r not in put_aside]
+    if not waiting:
+        return None, False
+    shorts = [r for r in waiting if not r.long]
+    longs = [r for r in waiting if r.long]
     aged = [r for r in longs if engine.is_aged(r)]
+    name = engine.policy.name
     if name == "FCFS":
-        return engine.waiting[0], False
+        return waiting[0], False
     if name == "AA" and promoting and aged:
         return aged[0], True
     if name == "QBA" and promoting and engine.debt and longs:
-        paying = any(r.promoted for r in engine.prefilling)
+        paying = any(r.promoted and r.prefill_end is None for r in engine.prefilling + engine.evicted)
         if not paying and engine.is_aged(longs[0]):
             return longs[0], True
     return (shorts + longs)[0], False
@@ -239,12 +292,28 @@ def complete(engine):
         if r.generated == r.response:
             r.finish = engine.now
     engine.decoding = [r for r in engine.decoding if r.finish is None]
-    for r in [r for r in engine.prefilling if r.prefilled == r.prompt]:
-        r.prefill_end = engine.now
+    engine.in_flight = [r for r in engine.in_flight if r.finish is None]
+    for r in [r for r in engine.prefilling if r.prefilled == r.to_prefill()]:
         engine.prefilling.remove(r)
         engine.decoding.append(r)
-        if engine.policy.name == "QBA":
-            credit_prefill(engine, r)
+        if r.prefill_end is None:  # later ones, after an eviction, count for nothing
+            r.prefill_end = engine.now
+            if engine.policy.name == "QBA":
+                credit_prefill(engine, r)
+
+
+def relieve_kv(engine):
+    """Preempt whoever was admitted last while the cache is overfull; returns how many were evicted."""
+    evictions = 0
+    if engine.config.on_overflow == "count":
+        return evictions
+    while engine.live_kv() > engine.config.kv_capacity and len(engine.in_flight) > 1:
+        r = engine.in_flight.pop()
+        (engine.prefilling if r in engine.prefilling else engine.decoding).remove(r)
+        r.prefilled, r.recomputed = 0, r.generated
+        engine.evicted.append(r)
+        evictions += 1
+    return evictions
 
 
 def credit_prefill(engine, request):
@@ -287,6 +356,7 @@ def summary(engine, everyone):
         "peak_kv_tokens": max(live),
         "kv_overflows": sum(kv > engine.config.kv_capacity for kv in live),
         "blocked_admissions": engine.blocked,
+        "evictions": sum(b["evictions"] for b in engine.batches),
         "promoted_fraction": fraction(engine, everyone, [r.promoted for r in everyone]),
         "aged_fraction": fraction(engine, everyone, [r.aged_at_start for r in everyone]),
     }

@@ -23,6 +23,7 @@ class Record:
         for dataset in (run, batches):
             for name in dataset.data_vars:
                 setattr(self, name, dataset[name].values)
+        self.total_evictions = run["evictions"].item()  # the column of the batches has the same name
         self.end_s = self.time_s + self.duration_s
         self.batch_tokens = self.decode_tokens + self.prefill_tokens
 
@@ -48,23 +49,63 @@ class Record:
         return batch
 
     @cached_property
-    def in_flight(self):
-        """Whether request (row) is let in and not yet gone in batch (column), after the batch's admissions."""
+    def started(self):
+        """Whether request (row) has started and not yet gone in batch (column), after the batch's admissions."""
         batch = np.arange(self.batches)
         return (self.start_batch[:, None] <= batch) & (batch <= self.finish_batch[:, None])
 
     @cached_property
+    def freed(self):
+        """KV tokens freed by the requests that leave at the end of each batch."""
+        total = self.prompt_tokens + self.response_tokens
+        return np.bincount(self.finish_batch, weights=total, minlength=self.batches).astype(int)
+
+    @cached_property
+    def lost(self):
+        """KV tokens evicted at the end of each batch: what is missing at the beginning of the next."""
+        next_live = np.append(self.live_kv_tokens[1:] - self.batch_tokens[1:], 0)
+        return self.live_kv_tokens - self.freed - next_live
+
+    @cached_property
+    def evicted(self):
+        """Number of evicted requests that still wait in each batch, after its admissions."""
+        return np.cumsum(self.evictions) - self.evictions - np.cumsum(self.readmissions)
+
+    @cached_property
+    def in_flight(self):
+        """Number of requests in flight in each batch, after its admissions."""
+        return self.started.sum(axis=0) - self.evicted
+
+    @cached_property
+    def known_to_decode(self):
+        """Batches in which all who once completed their prefill and have not left are known to decode.
+
+        No evicted request waits at their boundary, and the last one that came back is prefilled again: a batch with
+        budget left over, or with somebody's first start (which is after it), has left no prefill before it unfinished.
+        """
+        known = self.evicted + self.readmissions == 0
+        coming_back = False
+        for i in range(self.batches):
+            known[i] &= not coming_back
+            coming_back |= self.readmissions[i] > 0
+            coming_back &= self.batch_tokens[i] == self.config.token_budget and self.admissions[i] == 0
+        return known
+
+    @cached_property
     def prompt_kv(self):
-        """Live tokens and prompt tokens still to come of admitted requests, in each batch after its admissions."""
+        """Live tokens and prompt tokens still to come of admitted requests, in each batch after its admissions.
+
+        No prompt tokens are to come in a batch with budget left over. In the others those of the evicted requests that
+        wait are counted too, and what they had generated, as neither is recorded: an upper bound, exact without them.
+        """
         admitted = np.array([self.prompt_tokens[self.start_batch <= i].sum() for i in range(self.batches)])
-        gone = self.finish_batch[:, None] < np.arange(self.batches)
-        freed = ((self.prompt_tokens + self.response_tokens)[:, None] * gone).sum(axis=0)
-        return admitted + np.cumsum(self.decode_tokens) - freed
+        with_evicted = admitted + np.cumsum(self.decode_tokens) - (np.cumsum(self.freed) - self.freed)
+        return np.where(self.batch_tokens < self.config.token_budget, self.live_kv_tokens, with_evicted)
 
     @cached_property
     def whole_kv(self):
-        """Prompt and response tokens of the requests in flight, in each batch after its admissions."""
-        return ((self.prompt_tokens + self.response_tokens)[:, None] * self.in_flight).sum(axis=0)
+        """Prompt and response tokens of the requests that have not left, in each batch after its admissions."""
+        return ((self.prompt_tokens + self.response_tokens)[:, None] * self.started).sum(axis=0)
 
     @cached_property
     def admitted_kv(self):
@@ -72,17 +113,19 @@ class Record:
         rule = self.config.kv_projection
         return {"chunk": self.live_kv_tokens, "reserve-all": self.whole_kv}.get(rule, self.prompt_kv)
 
-    def kv_with(self, i, x, before=False):
-        """What the KV rule looks at where request x asks for admission after, or before, all others in batch i.
+    def kv_with(self, i, x, without=False):
+        """What the KV rule looks at where request x asks for admission in batch i, after all others but some.
 
+        Those left out are the ones started in batch i that `without` selects, a mask of requests or True for all.
         In a batch with admissions or with budget left over no earlier prefill is unfinished (see
-        `at_most_one_prefill_is_unfinished`): before its admissions all admitted prompt tokens are live.
+        `at_most_one_prefill_is_unfinished`): before its admissions all admitted prompt tokens are live. Where evicted
+        requests wait this is an upper bound, as `prompt_kv`.
         """
-        came = before & (self.start_batch == i)
+        left_out = without & (self.start_batch == i)
         if self.config.kv_projection == "reserve-all":
             total = self.prompt_tokens + self.response_tokens
-            return self.whole_kv[i] - total[came].sum() + total[x]
-        whole = self.prompt_kv[i] - self.prompt_tokens[came].sum() + self.prompt_tokens[x]
+            return self.whole_kv[i] - total[left_out].sum() + total[x]
+        whole = self.prompt_kv[i] - self.prompt_tokens[left_out].sum() + self.prompt_tokens[x]
         if self.config.kv_projection == "chunk":
             full = self.live_kv_tokens[i] + self.config.token_budget - self.batch_tokens[i]  # with all budget used up
             return min(whole, full)

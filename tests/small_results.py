@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+import qba
+from qba import excerpt, labels
 from qba.results import save
+from qba.traces import standin_2024
+from qba.traces.standin import draw_2024
 
 POLICIES = ["FCFS", "PSF", "AA", "QBA"]
 UNITS = {"rate": "requests/s", "throughput_tokens_per_s": "tokens/s"}
@@ -68,14 +73,49 @@ def make_azure_2023() -> xr.Dataset:
     return make_azure({"trace": ["code", "conversation"], "label": ["response", "total"]}, "public traces")
 
 
+@cache
+def make_azure_labels() -> dict[str, xr.Dataset]:
+    """The studies of labels, of a few small windows."""
+    traces = {
+        labels.STANDIN: standin_2024(3, 100),
+        "synthetic": [qba.synthetic(seed=seed, horizon_s=3) for seed in range(3)],
+    }
+    return {
+        "azure_labels": labels.label_study(traces, progress=False),
+        "azure_dependence": labels.dependence_study(traces, (-0.3, 0.2, 0.7), progress=False),
+        "azure_excerpt": excerpt.compare(draw_2024(100, seed=5), resamples=20),
+    }
+
+
+def make_horizon() -> xr.Dataset:
+    grid = {"policy": POLICIES, "rate": [26.0, 36.0], "horizon_s": [10.0, 100.0, 1000.0]}
+    study = make({"estimate": ["value", "low", "high"]} | grid, ("wait_mean_s", "wait_p99_s"))
+    study["capacity"] = (("estimate", "policy"), np.full((3, 4), 31.0), attributes("capacity"))
+    study["replications"] = ("horizon_s", [20, 20, 16], attributes("replications"))
+    return study
+
+
+def make_precision() -> xr.Dataset:
+    quantities = ["mean", "ratio to FCFS, same seeds", "ratio to FCFS, other seeds"]
+    axes = {"statistic": ["wait_mean_s", "wait_p99_s"], "policy": POLICIES, "seeds": [10, 100, 1000]}
+    return make({"quantity": quantities} | axes, ("half_width",)).assign_attrs(rate=32, replications=100)
+
+
 def make_scorecard() -> list[dict[str, Any]]:
+    tightest = {
+        "text": "A below B", "where": "rate 26", "value": 0.3, "low": 0.1, "high": 0.5, "unit": "s", "margin": 0.5, "seeds": 119,
+    }  # fmt: skip
+
     def row(id: str, paper: float | str, reproduced: float | str, status: str, error: float | None = None) -> dict:
+        half = None if error is None else 2 * error
         number = id.startswith("N") and isinstance(paper, (int, float)) and paper != 0
         return {
             "id": id, "kind": "number" if id.startswith("N") else "statement", "text": f"claim <{id}>", "paper": paper,
             "reproduced": reproduced, "unit": "s" if number else "", "standard_error": error,
             "relative_deviation": reproduced / paper - 1 if number else None,
             "combined_se_distance": None if error is None else -0.01, "status": status, "note": f"note & {id}",
+            "low": half and reproduced - half, "high": half and reproduced + half,
+            "comparisons": [] if number else [tightest],
         }  # fmt: skip
 
     return [
@@ -94,7 +134,8 @@ def write_results(folder: Path) -> Path:
     datasets = {
         "load_sweep": make_load_sweep(), "sensitivity": make_sensitivity(), "theory": make_theory(),
         "prediction_errors": make_prediction_errors(), "azure_standin": make_azure_standin(),
-        "azure_2023": make_azure_2023(),
+        "azure_2023": make_azure_2023(), "horizon": make_horizon(), "precision": make_precision(),
+        **make_azure_labels(),
     }  # fmt: skip
     for name, dataset in datasets.items():
         save(dataset, folder / f"{name}.nc", parameters={"seeds": 5, "of": name}, sources={f"{name}.csv": "ab12"})

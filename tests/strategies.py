@@ -29,6 +29,8 @@ POLICY_OPTIONS = {
     # With 0.5 and 0.25 the product with n - 1 is often whole, with 1.0 always.
     "aging_quantile": st.sampled_from([0.25, 0.5, 0.8, 1.0]) | st.floats(0.01, 1.0),
     "aging_classes": st.sampled_from(["all", "predicted-long"]),
+    "aging_sample": st.sampled_from(["history", "queue"]),
+    "aging_window": st.none() | st.integers(1, 4) | st.just(1000),
     "promotion_clears": st.sampled_from(["prefill-end", "start"]),
 }
 
@@ -38,14 +40,20 @@ ENGINE_OPTIONS = [
     {},
     *({"kv_projection": value} for value in KV_PROJECTIONS[1:]),
     {"decode_partial": False, "decode_block": 24},  # blocks large enough that some do not fit
+    {"on_blocked": "skip"},
+    {"on_overflow": "preempt"},
+    {"on_blocked": "skip", "on_overflow": "preempt", "kv_safety": 1.0, "kv_projection": "chunk"},
 ]
-"""The default engine, and those that differ from it in one option."""
+"""The default engine, those that differ from it in one option, and one that differs in many."""
 
 
-def policy_of(kind):
+@st.composite
+def policy_of(draw, kind):
     """A policy of one kind, its options drawn from `POLICY_OPTIONS`."""
-    names = {f.name for f in dataclasses.fields(kind)}
-    return st.builds(kind, **{name: drawn for name, drawn in POLICY_OPTIONS.items() if name in names})
+    options = {f.name: draw(POLICY_OPTIONS[f.name]) for f in dataclasses.fields(kind)}
+    if options.get("aging_sample") == "queue":
+        del options["aging_window"]  # which is of starts
+    return kind(**options)
 
 
 def policies():
@@ -53,7 +61,7 @@ def policies():
 
 
 @st.composite
-def engines(draw, ample_kv=None):
+def engines(draw, ample_kv=None, on_overflow=None):
     """An `EngineConfig`; `ample_kv` True or False fixes whether the KV cache can ever be short."""
     budget = draw(st.integers(1, 3) | st.integers(1, 16))
     block = draw(st.integers(1, budget) | st.integers(1, 2 * budget + 1))
@@ -78,6 +86,8 @@ def engines(draw, ample_kv=None):
         knee_tokens=knee,
         kv_projection=projection,
         decode_partial=partial,
+        on_blocked=draw(st.sampled_from(["stop", "skip"])),
+        on_overflow=on_overflow or draw(st.sampled_from(["count", "preempt"])),
     )
 
 
@@ -91,14 +101,16 @@ def loads(draw, config, max_size=24):
     gaps = draw(st.lists(draw(st.sampled_from([st.just(0.0), dense, dense, sparse])), min_size=n, max_size=n))
     arrivals = draw(st.sampled_from([0.0, c0, -1.5])) + np.cumsum(gaps)
     safe = math.floor(config.kv_safe_tokens)
-    reserve_all = config.kv_projection == "reserve-all"
-    longest = min(safe - reserve_all, draw(st.sampled_from([3 * config.token_budget + 1, 40])))
+    reserve_all, preempt = config.kv_projection == "reserve-all", config.on_overflow == "preempt"
+    longest = min(
+        safe - reserve_all, config.kv_capacity - preempt, draw(st.sampled_from([3 * config.token_budget + 1, 40]))
+    )
     prompt = st.just(1) | st.integers(1, longest)
     response = st.just(1) | st.integers(1, draw(st.sampled_from([3 * config.decode_block + 1, 30])))
     prompts = draw(st.lists(prompt, min_size=n, max_size=n))
     responses = draw(st.lists(response, min_size=n, max_size=n))
-    if reserve_all:
-        responses = np.minimum(responses, safe - np.array(prompts))
+    if reserve_all or preempt:
+        responses = np.minimum(responses, (safe if reserve_all else config.kv_capacity) - np.array(prompts))
     return qba.Requests(
         arrival_s=arrivals,
         prompt_tokens=prompts,
@@ -114,10 +126,34 @@ def labels(n):
 
 
 @st.composite
-def cases(draw, ample_kv=None, max_size=24):
-    """(requests, config): a load that its engine can serve."""
-    config = draw(engines(ample_kv=ample_kv))
+def cases(draw, max_size=24, **fixed):
+    """(requests, config): a load that its engine can serve; `fixed` as in `engines`."""
+    config = draw(engines(**fixed))
     return draw(loads(config, max_size=max_size)), config
+
+
+@st.composite
+def pressed_cases(draw):
+    """(requests, config) of a preempting engine whose budget lets in more requests than its KV cache can see through."""
+    budget = draw(st.integers(4, 16))
+    config = dataclasses.replace(
+        draw(engines(ample_kv=False, on_overflow="preempt")),
+        token_budget=budget,
+        decode_block=draw(st.integers(1, budget // 2)),
+        kv_safety=draw(st.sampled_from([1.0, 0.9, 0.7])),
+        kv_projection=draw(st.sampled_from(KV_PROJECTIONS[:3])),  # the fourth never overflows
+    )
+    n = draw(st.integers(2, 24))
+    prompts = draw(st.lists(st.integers(1, 4) | st.integers(1, 14), min_size=n, max_size=n))  # 14 is 0.7 of 20
+    growth = [st.integers(1, config.kv_capacity - p) for p in prompts]
+    gap = st.sampled_from([0.0, 0.0, 1.0, 1.0, 3.0])
+    requests = qba.Requests(
+        arrival_s=np.cumsum(draw(st.lists(gap, min_size=n, max_size=n))) * config.batch_overhead_s,
+        prompt_tokens=prompts,
+        response_tokens=draw(st.tuples(*growth)),
+        predicted_long=draw(labels(n)),
+    )
+    return requests, config
 
 
 def flipped(rate, seed, horizon_s=10):

@@ -103,6 +103,24 @@ def test_response_length_does_not_predict_work_on_the_traces_of_2023(real):
     assert ((change.sel(label="total") < -0.24) & (change.sel(label="total") > -0.56)).all()
 
 
+def test_label_options_reach_the_windows():
+    """They change the labels and so the policies, never FCFS."""
+    few = dict(count=3, requests_per_window=300, progress=False)
+    plain = azure.azure_standin_study(**few)
+    for options in ({"label_by": "total"}, {"label_threshold": "whole"}):
+        other = azure.azure_standin_study(**few, **options)
+        assert (other.wait_mean_s.sel(policy="FCFS") == plain.wait_mean_s.sel(policy="FCFS")).all()
+        assert (other.wait_mean_s.sel(policy="PSF") != plain.wait_mean_s.sel(policy="PSF")).any()
+
+
+def test_real_labels_by_the_whole_trace_say_the_same(real):
+    folder = real_trace("AzureLLMInferenceTrace_code.csv").parent
+    whole = azure.table2(azure.azure_2023_study(folder, label_threshold="whole", progress=False)).wait_change
+    own = azure.table2(real).wait_change
+    assert (abs(whole - own) > 0).any()
+    assert (abs(whole.sel(policy="PSF") - own.sel(policy="PSF")) < 0.04).all()
+
+
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(qba.traces.MissingTraceError, match="no AzureLLMInferenceTrace_code.csv in"):
         azure.azure_2023_study(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -54,6 +55,10 @@ def test_a_mean_has_its_usual_standard_error_and_a_distance_in_both_sides_errors
     assert found.standard_error == pytest.approx(3 / 5)
     # the paper: 100 seeds of the same relative spread, 0.3 · 12 / 10
     assert found.combined_se_distance == pytest.approx(-2 / np.hypot(0.6, 0.36))
+    half = stats.t.ppf(0.975, 24) * 0.6
+    assert (found.low, found.high) == (pytest.approx(10 - half), pytest.approx(10 + half))
+    single = number(12.0, lambda mean: mean, by_seed(10, seeds=25).isel(rate=0)[:1])
+    assert (single.standard_error, single.combined_se_distance, single.low, single.high) == (None, None, None, None)
 
 
 def test_a_ratio_of_paired_means_has_the_delta_methods_standard_error():
@@ -106,6 +111,52 @@ def test_a_statement_is_as_good_as_its_weakest_part():
     yes, no = xr.DataArray([True] * 5), xr.DataArray([True] * 4 + [False])
     assert Statement().holds("a", yes).holds("b", no).holds("c", yes).finding().status == CLOSE
     assert Statement().holds("a", ~yes).holds("b", yes).finding("Why.").status == NOT_REPRODUCED
+
+
+# --- the comparisons of a statement ----------------------------------------------------------------------------------
+
+
+def test_an_order_is_shown_at_its_tightest_point_with_its_paired_interval():
+    base, noise = by_seed(10, 5, points=3), by_seed(0, 1, points=3)
+    shift = xr.DataArray([2.0, 0.5, 1.0], dims="rate", coords={"rate": range(3)})
+    [found] = Statement().below("x", base, base + shift + noise).finding().comparisons
+    half = stats.t.ppf(0.975, 99) / 10
+    assert (found.text, found.where, found.unit) == ("x", "rate 1", "s")
+    assert [found.value, found.low, found.high] == pytest.approx([0.5, 0.5 - half, 0.5 + half])
+    assert found.margin == pytest.approx(0.5 / half - 1) and found.seeds == 44  # of the power tables
+    [failed] = Statement().below("x", base + shift + noise, base).finding().comparisons
+    assert failed.where == "rate 0" and failed.value == pytest.approx(-2) and failed.margin < 0
+
+
+def test_clear_and_close_are_shown_as_relative_differences():
+    low, factor = by_seed(10, 1, points=2), xr.DataArray([1.5, 1.2], dims="rate", coords={"rate": range(2)})
+    noise = by_seed(0, 0.5, points=2)
+    [clear] = Statement().clearly_below("x", low, low * factor + noise).finding().comparisons
+    assert (clear.where, clear.unit, clear.seeds) == ("rate 1", "%", None)
+    assert clear.value == pytest.approx(20) and clear.low < 20 < clear.high
+    assert clear.margin == pytest.approx(2 * 5 / (clear.high - clear.low))
+    [close] = Statement().close("x", low * factor + noise, low).finding().comparisons
+    assert close.where == "rate 0" and close.value == pytest.approx(50) and close.margin < 0
+    model = xr.DataArray([1.0, 1.1], dims="rate", coords={"rate": range(2)})
+    [exact] = Statement().close("x", model, model / model).finding().comparisons
+    assert exact.value == pytest.approx(10) and (exact.low, exact.high, exact.margin) == (None, None, None)
+
+
+def test_the_tightest_comparison_comes_first_and_stands_in_the_table():
+    base, noise = by_seed(10, 5), by_seed(0, 1)
+    found = Statement().below("sure", base, base + 5 + noise).below("barely", base, base + 0.3 + noise).finding()
+    assert [comparison.text for comparison in found.comparisons] == ["barely", "sure"]
+    row = {"kind": "statement", "comparisons": [asdict(comparison) for comparison in found.comparisons]}
+    assert claims.row_interval(row) == "barely (rate 0): 0.1…0.5 s"
+    assert claims.comparison_text(row["comparisons"][0]) == "barely (rate 0): 0.3 s [0.1…0.5], 119 seeds decide it"
+    assert claims.row_interval({"kind": "statement", "comparisons": []}) == ""
+    assert claims.row_interval({"kind": "number", "low": -50.24, "high": -45.91}) == "-50.2…-45.9"
+
+
+def test_without_scatter_there_is_no_order():
+    same = xr.DataArray([[1.0, 1.0]], dims=("rate", "seed"), coords={"rate": [30]})
+    [found] = Statement().below("x", same, same).finding().comparisons
+    assert (found.value, found.low, found.margin, found.seeds) == (0, None, None, None)
 
 
 # --- the published scorecard -----------------------------------------------------------------------------------------
@@ -206,6 +257,24 @@ def test_the_statement_on_starvation_can_hold(results):
     [claim] = [claim for claim in CLAIMS if claim.id == "S23"]
     bounded = results["promotion_delay"].assign(held_back=xr.zeros_like(results["promotion_delay"].held_back))
     assert claim.check(results | {"promotion_delay": bounded}).status == REPRODUCED
+
+
+def test_every_number_and_every_paired_statement_has_its_interval(results):
+    rows = claims.scorecard(results)
+    for row in rows:
+        if row["kind"] == "number" and row["id"] not in ("N24", "N25"):  # a range, a count
+            assert row["low"] < row["reproduced"] < row["high"], row["id"]
+        if row["id"] == "N24":
+            assert (
+                row["low"] < float(row["reproduced"][:4]) + 0.005 and row["high"] > float(row["reproduced"][5:]) - 0.005
+            )
+        for comparison in row["comparisons"]:
+            value, low, high = (comparison[name] for name in ("value", "low", "high"))
+            assert row["id"] == "S02" or low < value < high, comparison  # the model has no replications
+            assert comparison["margin"] is None or (comparison["margin"] > 0 or row["status"] != REPRODUCED)
+    without = {row["id"] for row in rows if row["kind"] == "statement" and not row["comparisons"]}
+    assert without == {"S01", "S04", "S19", "S22", "S23"}  # conditions, a number, counts
+    json.dumps(rows, allow_nan=False)
 
 
 def test_numbers_follow_their_datasets(results):

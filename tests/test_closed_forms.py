@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import qba
-from qba.calibration import ServiceMoments
+from qba.moments import ServiceMoments
 from qba.theory import fcfs_wait, two_class_waits
 
 REPLICATIONS, REQUESTS, WARM_UP = 40, 60_000, 5_000

@@ -24,6 +24,8 @@ def test_the_default_engine_is_the_papers():
         "knee_tokens": 64,
         "kv_projection": "reserve-prompt",
         "decode_partial": True,
+        "on_blocked": "stop",
+        "on_overflow": "count",
     }
     assert config.kv_safe_tokens == 5734.4
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -92,7 +94,7 @@ def test_an_impossible_policy_is_refused(make, message):
 
 def test_reserving_all_refuses_what_it_can_never_hold():
     requests = qba.Requests(arrival_s=[0, 1], prompt_tokens=[10, 700], response_tokens=[1, 5035])
-    message = r"request 1 has prompt_tokens \+ response_tokens = 5735, but the engine admits at most 5734.4"
+    message = r"request 1 has prompt_tokens \+ response_tokens = 5735, but the engine takes at most 5734.4"
     with pytest.raises(qba.InputError, match=message):
         qba.simulate(requests, qba.FCFS(), qba.EngineConfig(kv_projection="reserve-all"))
     qba.simulate(requests, qba.FCFS())
@@ -101,7 +103,7 @@ def test_reserving_all_refuses_what_it_can_never_hold():
 def test_simulate_refuses_what_it_cannot_serve():
     requests = qba.Requests(arrival_s=[0, 1], prompt_tokens=[10, 5735], response_tokens=[1, 1])
     with pytest.raises(
-        qba.InputError, match=r"request 1 has prompt_tokens = 5735, but the engine admits at most 5734.4"
+        qba.InputError, match=r"request 1 has prompt_tokens = 5735, but the engine takes at most 5734.4"
     ):
         qba.simulate(requests, qba.FCFS())
     with pytest.raises(qba.InputError, match="policy is <class .*QBA'>, but it must be a qba.Policy instance"):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import xarray as xr
 from hypothesis import given, settings
-from strategies import KV_PROJECTIONS, POLICIES, SMALL, cases, flipped, policy_of, table
+from strategies import KV_PROJECTIONS, POLICIES, SMALL, cases, flipped, policy_of, pressed_cases, table
+from twin import both, check, unit_engine
 
 import qba
 from qba.policies import BUILT_IN
@@ -22,42 +23,16 @@ from qba.policies import BUILT_IN
 TWINNED = [kind for kind in BUILT_IN if kind().name in naive.POLICY_NAMES]
 
 
-def both(requests, policy, config):
-    """Simulate with engine and twin, assert that nothing differs, return the engine's (run, batches)."""
-    run, batches = qba.simulate(requests, policy, config, record=True)
-    expected_run, rows = naive.simulate(requests, policy, config)
-    assert set(expected_run) == set(run.data_vars)
-    for name, expected in expected_run.items():
-        np.testing.assert_array_equal(run[name].values, expected, err_msg=name)
-    assert set(rows[0]) == set(batches.data_vars)
-    assert batches.sizes["batch"] == len(rows)
-    for name in rows[0]:
-        np.testing.assert_array_equal(batches[name].values, [row[name] for row in rows], err_msg=name)
-    return run, batches
-
-
-def check(dataset, **columns):
-    """Assert hand-worked values, exactly."""
-    for name, expected in columns.items():
-        np.testing.assert_array_equal(dataset[name].values, expected, err_msg=name)
-
-
-def unit_engine(**options):
-    """Every batch takes one second whatever it holds, so that boundaries fall on whole seconds."""
-    return qba.EngineConfig(
-        **{"kv_capacity": 1000, "kv_safety": 1.0, "batch_overhead_s": 1.0, "token_time_s": 0.0} | options
-    )
-
-
 # ------------------------------------------------------------------------------------------------------ drawn cases
 
 
 @pytest.mark.parametrize("kind", TWINNED)
-def test_engine_equals_twin(kind):
+@pytest.mark.parametrize("drawn", [cases, pressed_cases])
+def test_engine_equals_twin(drawn, kind):
     """All options drawn together with everything else."""
 
     @settings(SMALL, max_examples=300)
-    @given(case=cases(), policy=policy_of(kind))
+    @given(case=drawn(), policy=policy_of(kind))
     def agree(case, policy):
         both(case[0], policy, case[1])
 
@@ -70,7 +45,8 @@ def test_engine_equals_twin_where_no_option_is_set(kind):
     @given(case=cases(), policy=policy_of(kind))
     def agree(case, policy):
         requests, config = case
-        config = dataclasses.replace(config, kv_projection="reserve-prompt", decode_partial=True)
+        options = ("kv_projection", "decode_partial", "on_blocked", "on_overflow")
+        config = dataclasses.replace(config, **{name: getattr(qba.EngineConfig(), name) for name in options})
         if kind is qba.AA:
             policy = qba.AA(policy.aging_quantile)
         elif kind is qba.QBA:
@@ -109,21 +85,31 @@ def test_engine_equals_twin_on_the_default_workload(kind, seed):
         (False, {}, {"kv_projection": "prompt"}),
         (True, {}, {"kv_projection": "chunk"}),
         (True, {}, {"kv_projection": "reserve-all"}),
-        (True, {}, {"decode_partial": False}),
+        # With blocks of 8 the safe limit lets too few requests decode at a time for the budget to cut a block.
+        (True, {}, {"decode_partial": False, "decode_block": 24}),
         (True, {"aging_classes": "predicted-long"}, {}),
+        (True, {"aging_sample": "queue"}, {}),
+        (True, {"aging_window": 20}, {}),
         (True, {"promotion_clears": "start"}, {}),
+        (True, {}, {"on_blocked": "skip"}),
+        (True, {}, {"on_overflow": "preempt"}),
         (
             True,
             {"aging_classes": "predicted-long", "promotion_clears": "start"},
             {"kv_projection": "chunk", "decode_partial": False},
         ),
+        (
+            True,
+            {"aging_sample": "queue", "aging_classes": "predicted-long"},
+            {"on_blocked": "skip", "on_overflow": "preempt", "kv_projection": "chunk"},
+        ),
     ],
 )
 def test_engine_equals_twin_with_each_option_on_the_default_workload(changes_anything, policy, engine):
-    # With blocks of 8 the safe limit lets too few requests decode at a time for the budget to cut a block.
-    requests, block = flipped(rate=40, seed=0), {"decode_block": 24}
-    run, _ = both(requests, qba.QBA(**policy), qba.EngineConfig(**block, **engine))
-    assert run.equals(qba.simulate(requests, qba.QBA(), qba.EngineConfig(**block))) != changes_anything
+    requests = flipped(rate=40, seed=1)
+    run, _ = both(requests, qba.QBA(**policy), qba.EngineConfig(**engine))
+    plain = qba.EngineConfig(decode_block=engine.get("decode_block", 8))
+    assert run.equals(qba.simulate(requests, qba.QBA(), plain)) != changes_anything
 
 
 @pytest.mark.parametrize("kind", TWINNED)
@@ -138,8 +124,9 @@ def test_engine_equals_twin_where_budgets_are_tiny(kind):
         predicted_long=rng.random(200) < 0.3,
     )
     for budget, block, capacity in [(1, 1, 20), (3, 5, 20), (7, 2, 30)]:
-        engine = unit_engine(token_budget=budget, decode_block=block, kv_capacity=capacity, batch_overhead_s=0.25)
-        both(requests, kind(), engine)
+        sizes = {"token_budget": budget, "decode_block": block, "kv_capacity": capacity, "batch_overhead_s": 0.25}
+        both(requests, kind(), unit_engine(**sizes))
+        both(requests, kind(), unit_engine(**sizes, on_blocked="skip", on_overflow="preempt"))
 
 
 # -------------------------------------------------------------------------------------------- cases worked by hand

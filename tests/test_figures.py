@@ -27,10 +27,12 @@ import qba
 from qba import figures
 from qba.claims import STATUSES
 from qba.errors import InputError
+from qba.figures import precision as figure_of
 from qba.figures import style
 from qba.figures.azure import WINDOWS_SHOWN, relative_change
 from qba.figures.engine import STEPS
 from qba.figures.ratios import STATUS_STYLE
+from qba.precision import horizon_study, seeds_study
 
 
 @pytest.fixture(scope="module")
@@ -304,19 +306,61 @@ def test_lengths_count_every_request_and_show_the_threshold():
     assert "not split by response length" in subtitle(figures.lengths(other))
 
 
+# --- how long and how many -------------------------------------------------------------------------------------------
+
+
+def test_horizon_figure_has_a_panel_for_each_load_and_statistic():
+    study = horizon_study([20.0, 60.0], [5.0, 10.0, 40.0], seeds=20, simulated_s=200, progress=False)
+    chart = figure_of.horizon(study)
+    drawn = [t for t in tables(chart) if "low" in t[0]]
+    expected = [study[name].sel(rate=rate) for name in ("wait_mean_s", "wait_p99_s") for rate in (20, 60)]
+    assert len(drawn) == 4
+    for waits in expected:
+        values = waits.sel(estimate="value", policy="QBA").values
+        [table] = [t for t in drawn if column(t, "value", policy="QBA") == close(values)]
+        assert column(table, "horizon_s", policy="QBA") == [5, 10, 40]
+        assert column(table, "high", policy="QBA") == close(waits.sel(estimate="high", policy="QBA").values)
+    assert "mean of 20 seeds, fewer at long horizons (at least 16)" in subtitle(chart)
+    assert "the engine carries" in subtitle(chart) and "vertical line" not in subtitle(chart)  # at 100 s
+    quiet = study.assign(capacity=study.capacity * np.nan)
+    assert "no load is above capacity" in subtitle(figure_of.horizon(quiet))
+
+
+def test_half_width_figure_compares_paired_with_other_seeds():
+    study = seeds_study(34, 10, [10, 100], progress=False)
+    chart = figure_of.half_widths(study)
+    drawn = [t for t in tables(chart) if "half_width" in t[0]]
+    assert len(drawn) == 6  # three policies, mean and tail
+    expected = study.half_width.sel(statistic="wait_p99_s", policy="QBA")
+    [table] = [
+        t for t in drawn if column(t, "half_width", quantity="the mean") == close(expected.sel(quantity="mean").values)
+    ]
+    for pairing in ("same seeds", "other seeds"):
+        values = expected.sel(quantity=f"ratio to FCFS, {pairing}").values
+        assert column(table, "half_width", quantity=f"its ratio to FCFS, {pairing}") == close(values)
+    assert "at 34 requests/s, from 10 seeds" in subtitle(chart)
+
+
 # --- scorecard --------------------------------------------------------------------------------------------------------
 
 
-def test_scorecard_shows_ratios_with_two_standard_errors():
-    chart = figures.scorecard(make_scorecard())
+def test_scorecard_shows_ratios_with_their_intervals():
+    ends = {"N01": (0.76, 0.96), "N02": (6.0, 9.0), "N18": (-51.0, -45.0)}
+    rows = [row | dict(zip(("low", "high"), ends.get(row["id"], (None, None)))) for row in make_scorecard()]
+    chart = figures.scorecard(rows)
     drawn = table_with(chart, "ratio")
     assert column(drawn, "row") == [f"{id}  claim <{id}>" for id in ("N01", "N02", "N18")]
     assert column(drawn, "ratio") == close([1.05, 0.75, 48 / 31])
-    assert column(drawn, "low") == close([1.05 - 0.125, 0.65, 48 / 31])
-    assert column(drawn, "high") == close([1.05 + 0.125, 0.85, 48 / 31])
+    assert column(drawn, "low") == close([0.95, 0.6, 45 / 31])
+    assert column(drawn, "high") == close([1.2, 0.9, 51 / 31])
     assert "not drawn: N24, N25" in subtitle(chart)
     zones = sorted(row["to"] for t in tables(chart) if "to" in t[0] for row in t)
     assert zones == [1.15, 1.3]
+
+
+def test_a_number_without_interval_has_no_whisker():
+    drawn = table_with(figures.scorecard([row | {"low": None, "high": None} for row in make_scorecard()]), "ratio")
+    assert set(column(drawn, "low")) == set(column(drawn, "high")) == {None}
 
 
 def test_every_status_has_a_style():

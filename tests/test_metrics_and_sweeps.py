@@ -11,8 +11,10 @@ import xarray as xr
 
 import qba
 from qba import sweeps as sweep_module
+from qba.lengths import Exponential, LogNormal, Uniform
 from qba.metrics import SUMMARY, summarize
 from qba.sweeps import replay, sweep
+from qba.workload import PROMPT
 
 ALL = [qba.FCFS(), qba.PSF(), qba.AA(), qba.QBA()]
 
@@ -48,12 +50,15 @@ def test_a_class_without_requests_has_no_statistics():
 
 
 def test_each_point_is_the_simulation_that_its_labels_name():
-    axes = {"short_to_long": [0, 0.1], "quota": [2, 5], "kv_capacity": [8192, 16384], "response_mean": [200, 462]}
-    table = sweep(ALL, rate=[20, 24], seeds=[3, 7], progress=False, horizon_s=[10], **axes)
+    laws = {repr(law): law for law in (LogNormal(200, cv=1), Uniform(462, cv=0.5))}
+    axes = {"short_to_long": [0, 0.1], "quota": [2, 5], "kv_capacity": [8192, 16384], "response": list(laws)}
+    table = sweep(
+        ALL, rate=[20, 24], seeds=[3, 7], progress=False, horizon_s=[10], **axes | {"response": list(laws.values())}
+    )
     assert table.wait_mean_s.dims == ("policy", "rate", "horizon_s", *axes, "seed")
     for at in itertools.product(["PSF", "QBA"], [20, 24], *axes.values(), [3, 7]):
-        name, rate, error, quota, kv, mean, seed = at
-        requests = qba.synthetic(rate, seed, horizon_s=10, response_mean=mean)
+        name, rate, error, quota, kv, law, seed = at
+        requests = qba.synthetic(rate, seed, horizon_s=10, response=laws[law])
         requests = qba.mislabel(requests, short_to_long=error, seed=seed)
         policy = qba.QBA(quota=quota) if name == "QBA" else qba.PSF()
         expected = summarize(qba.simulate(requests, policy, qba.EngineConfig(kv_capacity=kv)))
@@ -64,7 +69,7 @@ def test_each_point_is_the_simulation_that_its_labels_name():
             short_to_long=error,
             quota=quota,
             kv_capacity=kv,
-            response_mean=mean,
+            response=law,
             seed=seed,
         )
         xr.testing.assert_equal(point.reset_coords(drop=True), expected.drop_attrs())
@@ -151,6 +156,9 @@ def test_an_error_in_a_piece_reaches_the_caller_and_cancels_the_rest(monkeypatch
         ({"rate": [0]}, "rate = 0"),
         ({"kv_safety": [2]}, "kv_safety = 2"),
         ({"short_to_long": [2]}, "short_to_long = 2"),
+        ({"response": [462]}, "axis response must be a distribution of lengths"),
+        ({"prompt": []}, "axis prompt must be a distribution of lengths"),
+        ({"prompt": [Exponential(5), Exponential(5.0)]}, "axis prompt names a value twice"),
         ({"seeds": 0}, "seeds = 0"),
         ({"seeds": [-1]}, "seed = -1"),
         ({"seeds": [0.5]}, "seeds = "),
@@ -175,7 +183,11 @@ def test_options_are_axes_too():
 def test_a_grid_says_what_was_held_fixed():
     table = sweep([qba.QBA(quota=3)], rate=3, seeds=1, progress=False, config=qba.EngineConfig(token_budget=64))
     assert table.attrs["policies"] == repr(qba.QBA(quota=3)) and "token_budget=64" in table.attrs["engine"]
-    assert "prompt_mean=317" in table.attrs["workload"] and "rate" not in table.attrs["workload"]
+    assert f"prompt={PROMPT!r}" in table.attrs["workload"] and "rate" not in table.attrs["workload"]
+    assert "requests" not in table.attrs["workload"]  # their number follows from the horizon
+    table = sweep([qba.PSF()], rate=3, seeds=1, progress=False, prompt=Exponential(5), requests=[7])
+    assert "prompt" not in table.attrs["workload"] and table.prompt.values.tolist() == ["Exponential(mean=5)"]
+    assert table.batches.dims == ("policy", "rate", "prompt", "requests", "seed")
 
 
 def test_only_a_run_can_be_summarised():

@@ -74,6 +74,7 @@ def test_every_claim_stands_with_its_status_and_note(page: Page):
             assert row[key] in text
     for status, number in claims.counts(make_scorecard()).items():
         assert re.search(rf"{number}\s+{status}", text)
+    assert "0.74…0.94" in text and "A below B (rate 26): 0.1…0.5 s" in text
     # Signs: +5 % of N01; a distance that is rounded to zero has none.
     assert "+5 %" in text and "−25 %" in text and "−0.0" not in text
 
@@ -82,9 +83,9 @@ def test_every_figure_has_a_place_a_caption_and_a_specification(page: Page):
     places = {attrs.get("id") for tag, attrs in page.tags if tag == "div"}
     text = "".join(page.text)
     (charts,) = [json.loads(script) for script in page.scripts if script.startswith('{"config"')]
-    assert list(charts["specs"]) == list(figures.FIGURES)
+    assert list(charts["specs"]) == [name for name, figure in figures.FIGURES.items() if figure.interactive]
     for name, figure in figures.FIGURES.items():
-        assert f"chart-{name}" in places and figure.caption in text
+        assert (f"chart-{name}" in places) == figure.interactive and figure.caption in text
 
 
 def test_the_page_draws_the_published_figures(page: Page, folder: Path):
@@ -96,7 +97,10 @@ def test_the_page_draws_the_published_figures(page: Page, folder: Path):
 
 
 def test_nothing_is_fetched(html: str, page: Page):
+    """Nothing but pictures from the folder beside the page, each of which `figures.draw_all` writes there."""
     allowed = {"html", "head", "meta", "title", "style", "body"}
+    pictures = [attrs.pop("src") for tag, attrs in page.tags if tag == "img"]
+    assert pictures == [f"figures/{name}.svg" for name, figure in figures.FIGURES.items() if not figure.interactive]
     for tag, attrs in page.tags:
         assert not {"src", "href", "srcset", "data", "action", "background", "poster"} & attrs.keys(), tag
     assert allowed <= {tag for tag, _ in page.tags}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import qba
 from qba.requests import label_long
 from qba.traces import Trace, interarrival_scv, length_correlation, merge, read_dated, relabel, rescale, windows
+from qba.traces.windows import LABELS, labelled_length
 from real_traces import real_trace
 
 
@@ -63,6 +64,31 @@ def test_labels_by_total_and_per_window():
         assert (part.predicted_long == part.true_long).all()
 
 
+def test_a_weight_between_prompt_and_response():
+    requests = trace([0, 1, 2, 3], [10, 20, 30, 40], [9, 1, 2, 3])
+    assert labelled_length(requests, 2).tolist() == [28, 22, 34, 46]
+    for name, weight in LABELS.items():
+        assert (labelled_length(requests, name) == labelled_length(requests, weight)).all()
+    assert labelled_length(requests, "prompt").tolist() == [10, 20, 30, 40]
+    assert labelled_length(requests, "response").tolist() == [9, 1, 2, 3]
+
+
+def test_threshold_of_each_window_or_of_the_whole():
+    requests = trace(np.arange(40.0), responses=[*range(1, 21), *range(101, 121)])
+    own = windows(requests, 2, length_scale=1)
+    assert [np.flatnonzero(part.true_long).tolist() for part in own] == [[17, 18, 19], [17, 18, 19]]
+    whole = windows(requests, 2, length_scale=1, label_threshold="whole")
+    assert [np.flatnonzero(part.true_long).tolist() for part in whole] == [[], [14, 15, 16, 17, 18, 19]]
+    for part in whole:
+        assert (part.predicted_long == part.true_long).all()
+
+
+def test_thresholds_agree_on_a_single_window():
+    requests = trace(np.arange(40.0), responses=list(range(40, 0, -1)))
+    [own], [whole] = (windows(requests, 1, label_threshold=threshold) for threshold in ("window", "whole"))
+    assert (own.true_long == whole.true_long).all()
+
+
 def test_relabelling_changes_nothing_else():
     part = windows(trace(np.arange(40.0)), 2)[1]
     changed = relabel(part, "total")
@@ -80,7 +106,14 @@ def test_relabelling_changes_nothing_else():
         (lambda r: windows(r, 1, rate=0), "rate = 0"),
         (lambda r: windows(r, 1, rate=float("nan")), "rate = nan"),
         (lambda r: windows(r, 1, length_scale=-1), "length_scale = -1"),
-        (lambda r: windows(r, 1, label_by="prompt"), "label_by = 'prompt', but it must be one of response, total"),
+        (lambda r: windows(r, 1, label_by="work"), "label_by = 'work', but it must be one of response, total, prompt"),
+        (lambda r: windows(r, 1, label_by=-0.5), "label_by = -0.5, but it must be one of .* or a weight of at least 0"),
+        (lambda r: windows(r, 1, label_by=float("nan")), "label_by = nan, but"),
+        (lambda r: windows(r, 1, label_by=True), "label_by = True, but"),
+        (
+            lambda r: windows(r, 1, label_threshold="run"),
+            "label_threshold = 'run', but it must be one of window, whole",
+        ),
         (lambda r: rescale(trace([3, 3, 3])), "3 requests arrive at once"),
         (lambda r: interarrival_scv(trace([0, 1])), "at least 3 requests"),
         (lambda r: interarrival_scv(trace([2, 2, 2])), "have no gaps to compare"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import qba
-from qba.workload import ROOT_SEED, STREAMS, stream
+from qba.lengths import Gamma, LogNormal, Uniform
+from qba.workload import PROMPT, RESPONSE, ROOT_SEED, STREAMS, stream
 
 SEEDS = range(40)
 
@@ -21,6 +22,7 @@ def pooled(name: str, **parameters) -> np.ndarray:
 def test_the_sample_size_follows_the_rate():
     assert [len(qba.synthetic(rate)) for rate in (26, 32, 0.5)] == [2600, 3200, 50]
     assert len(qba.synthetic(10, horizon_s=7)) == 70
+    assert [len(qba.synthetic(rate, requests=70)) for rate in (10, 32)] == [70, 70]
 
 
 def test_arrivals_are_poisson():
@@ -30,13 +32,18 @@ def test_arrivals_are_poisson():
 
 def test_lengths_have_the_stated_means_and_spread():
     # 128,000 requests: the interval is four standard errors, wide enough for a fixed sample and far below 1 %.
-    for name, mean, cv in (("prompt_tokens", 317, 1.0), ("response_tokens", 462, 1.0)):
+    for name, law, cv in (("prompt_tokens", PROMPT, 1.0), ("response_tokens", RESPONSE, RESPONSE.cv)):
         values = pooled(name)
         error = values.std() / np.sqrt(len(values))
-        assert abs(values.mean() - mean) < 4 * error
+        assert abs(values.mean() - law.mean) < 4 * error
         assert abs(values.std() / values.mean() - cv) < 0.03
-    logs = np.log(pooled("response_tokens", response_mean=1e6))  # large, so that rounding does not show
-    assert stats.kstest((logs - np.log(1e6) + np.log(2) / 2) / np.sqrt(np.log(2)), "norm").pvalue > 0.001
+
+
+def test_a_column_is_its_stream_turned_into_lengths():
+    laws = {"prompt": Gamma(40, cv=0.7, at_most=100), "response": Uniform.between(3, 9)}
+    requests = qba.synthetic(seed=6, **laws)
+    assert np.array_equal(requests.prompt_tokens, laws["prompt"].tokens(stream(6, "prompts").random(3200)))
+    assert np.array_equal(requests.response_tokens, laws["response"].tokens(stream(6, "responses").random(3200)))
 
 
 def test_labels_come_from_the_samples_own_quantile():
@@ -49,7 +56,7 @@ def test_a_replication_is_a_child_of_the_root_and_its_streams_are_apart():
     child = np.random.SeedSequence(ROOT_SEED).spawn(4)[3]
     grandchild = child.spawn(len(STREAMS))[STREAMS.index("prompts")]
     assert stream(3, "prompts").random() == np.random.default_rng(grandchild).random()
-    a, b = qba.synthetic(seed=3), qba.synthetic(seed=3, response_mean=100, response_cv=0.2)
+    a, b = qba.synthetic(seed=3), qba.synthetic(seed=3, response=LogNormal(100, cv=0.2))
     assert np.array_equal(a.arrival_s, b.arrival_s) and np.array_equal(a.prompt_tokens, b.prompt_tokens)
     assert not np.array_equal(a.prompt_tokens, qba.synthetic(seed=4).prompt_tokens)
 
@@ -67,11 +74,14 @@ def test_another_rate_stretches_the_same_replication():
         ({"rate": float("nan")}, "rate = nan"),
         ({"rate": 0.001}, "makes 0 requests"),
         ({"rate": 1e9}, "makes 100,000,000,000 requests"),
-        ({"response_cv": 1e200}, "response_cv = 1e\\+200"),
+        ({"requests": 0}, "requests = 0"),
+        ({"requests": 2.5}, "requests = 2.5"),
+        ({"requests": 10**9}, "requests = 1000000000 makes 1,000,000,000 requests"),
         ({"seed": -1}, "seed = -1"),
         ({"seed": 1.5}, "seed = 1.5"),
-        ({"prompt_mean": -3}, "prompt_mean = -3"),
-        ({"response_cv": -1}, "response_cv = -1"),
+        ({"prompt": 317}, "prompt is 317, but it must be a distribution of lengths such as Exponential"),
+        ({"response": LogNormal}, "response is <class"),
+        ({"response": LogNormal(1e12, cv=0.1)}, "response_tokens.*lengths must be whole tokens from 1 to"),
     ],
 )
 def test_impossible_workloads_are_refused(parameters, message):

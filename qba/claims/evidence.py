@@ -12,18 +12,19 @@ A statement is taken apart into comparisons, each made at every grid point that 
   (close) of each other at every point.
 
 Orders and clear differences are reproduced if they hold at every point, close if at 80 % of them or more. A statement is
-as good as its weakest part.
+as good as its weakest part. Beside the verdict stands each comparison's tightest point with its interval; the intervals
+of closeness and of how large a difference is do not enter the verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
 
-from qba.intervals import mean_interval
+from qba.intervals import Interval, function_interval, jackknife, mean_interval, seeds_to_decide, student
 
 REPRODUCED, CLOSE, NOT_REPRODUCED, NEEDS_DATA = "reproduced", "close", "not reproduced", "needs data"
 GRADES = (REPRODUCED, CLOSE, NOT_REPRODUCED)
@@ -33,11 +34,33 @@ PAPER_SEEDS = 100
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """One comparison of a statement at its tightest point, over paired seeds.
+
+    ``value`` with ``low`` and ``high`` (95 %) is a difference that should be above zero (in seconds), or a relative
+    difference (in %) that should be above the tolerance, or within it; the ends are None where nothing is random.
+    ``margin`` is how many half-widths of its interval the value could move before the verdict here changed: positive where
+    the comparison holds. ``seeds`` would decide an order, one way or the other, with a probability of 90 %; None where no
+    number would, and for what is no order.
+    """
+
+    text: str
+    where: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+    margin: float | None
+    seeds: int | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """What the results say about one claim.
 
-    ``reproduced`` is our number, or for a statement a short text; ``standard_error`` and ``combined_se_distance`` are None
-    where there is none to give.
+    ``reproduced`` is our number, or for a statement a short text; ``low`` and ``high`` are the ends of the number's 95 %
+    interval. These, ``standard_error`` and ``combined_se_distance`` are None where there is none to give. ``comparisons``
+    are a statement's, the tightest first.
     """
 
     status: str
@@ -45,6 +68,9 @@ class Finding:
     standard_error: float | None = None
     combined_se_distance: float | None = None
     note: str = ""
+    low: float | None = None
+    high: float | None = None
+    comparisons: tuple[Comparison, ...] = ()
 
 
 def grade_number(value: float, paper: float) -> str:
@@ -56,19 +82,20 @@ def grade_number(value: float, paper: float) -> str:
 def number(paper: float, function: Callable[..., float], *columns: xr.DataArray) -> Finding:
     """Judge ``function`` of the seed means of the columns, each of shape (seed,).
 
-    The standard error is the delete-one jackknife's over paired seeds; for a plain mean that is the usual one.
+    The standard error is the delete-one jackknife's over paired seeds, and the interval Student's with it; for a plain
+    mean both are the usual ones.
     """
-    table = np.stack([column.values for column in columns])
-    n = table.shape[1]
-    value = function(*table.mean(axis=1))
-    without = (table.sum(axis=1, keepdims=True) - table) / (n - 1)
-    replicates = np.array([function(*means) for means in without.T])
-    error = float(np.sqrt((n - 1) / n * np.sum((replicates - replicates.mean()) ** 2)))
+    n = columns[0].sizes["seed"]
+    value, error = (float(x) for x in jackknife(function, *columns))
+    if not np.isfinite(error):  # a single replication
+        return Finding(grade_number(value, paper), value)
+    half = student(n) * error
+    ends = {"low": value - half, "high": value + half}
     if not (value and error):  # nothing to scale the paper's error by
-        return Finding(grade_number(value, paper), float(value), error)
+        return Finding(grade_number(value, paper), value, error, **ends)
     paper_error = error * np.sqrt(n / PAPER_SEEDS) * abs(paper / value)
     distance = (value - paper) / float(np.hypot(error, paper_error))
-    return Finding(grade_number(value, paper), float(value), error, float(distance))
+    return Finding(grade_number(value, paper), value, error, float(distance), **ends)
 
 
 @dataclass
@@ -78,14 +105,20 @@ class Statement:
     grades: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     misses: list[str] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
 
     def below(self, text: str, lower: xr.DataArray, upper: xr.DataArray) -> Statement:
-        """``lower`` < ``upper`` at each point, in paired replications (dimension ``seed``)."""
+        """``lower`` < ``upper`` at each point, in paired replications (dimension ``seed``); both in seconds."""
+        difference = upper - lower
+        self.comparisons.append(_tightest_order(text, difference))
         return self.holds(text, significantly_below(lower, upper))
 
     def clearly_below(self, text: str, lower: xr.DataArray, upper: xr.DataArray) -> Statement:
         """``lower`` is below ``upper``, and by more than the tolerance of a number."""
         apart = upper.mean("seed") > (1 + WITHIN) * lower.mean("seed")
+        excess = function_interval(lambda low, high: 100 * (high / low - 1), lower, upper)
+        at = int(excess[0].values.argmin())
+        self.comparisons.append(_relative(text, excess, at, lambda value: value - 100 * WITHIN))
         return self.holds(text, significantly_below(lower, upper) & apart)
 
     def holds(self, text: str, points: xr.DataArray) -> Statement:
@@ -101,7 +134,12 @@ class Statement:
     def close(self, text: str, values: xr.DataArray, reference: xr.DataArray) -> Statement:
         """The means of ``values`` and ``reference`` over ``seed`` (if they have it) agree at each point."""
         ratio = _mean(values) / _mean(reference)
-        worst = float(ratio.values.flat[np.abs(np.log(ratio.values)).argmax()])
+        at = int(np.abs(np.log(ratio.values)).argmax())
+        worst = float(ratio.values.flat[at])
+        found = (100 * (ratio - 1),) * 3
+        if "seed" in values.dims and "seed" in reference.dims:
+            found = function_interval(lambda mine, theirs: 100 * (mine / theirs - 1), values, reference)
+        self.comparisons.append(_relative(text, found, at, lambda value: 100 * WITHIN - abs(value)))
         self.grades.append(grade_number(worst, 1.0))
         self.texts.append(f"{text}: {worst - 1:+.0%} at the worst")
         if self.grades[-1] != REPRODUCED:
@@ -111,7 +149,9 @@ class Statement:
     def finding(self, note: str = "") -> Finding:
         """The statement's status, what was found, and where it fails."""
         status = max(self.grades, key=GRADES.index)
-        return Finding(status, "; ".join(self.texts), note=". ".join(filter(None, [note, *self.misses])))
+        tightest = sorted(self.comparisons, key=lambda c: np.inf if c.margin is None else c.margin)
+        note = ". ".join(filter(None, [note, *self.misses]))
+        return Finding(status, "; ".join(self.texts), note=note, comparisons=tuple(tightest))
 
 
 def significantly_below(lower: xr.DataArray, upper: xr.DataArray) -> xr.DataArray:
@@ -124,17 +164,54 @@ def _mean(values: xr.DataArray) -> xr.DataArray:
     return values.mean("seed") if "seed" in values.dims else values
 
 
+def _tightest_order(text: str, difference: xr.DataArray) -> Comparison:
+    """The point where a paired difference (dimension ``seed``) is the fewest half-widths above zero.
+
+    It holds where its interval is, so one half-width does not count for the margin.
+    """
+    mean, low, high = mean_interval(difference)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        margins = np.nan_to_num((mean / (mean - low)).values, nan=-np.inf) - 1  # no scatter, no difference: no order
+    at = int(margins.argmin())
+    deviation = float(difference.std("seed", ddof=1).values.flat[at]) if difference.sizes["seed"] > 1 else np.nan
+    seeds = seeds_to_decide(float(mean.values.flat[at]), deviation)
+    return Comparison(
+        text, *_point(mean, low, high, at), "s", _finite(margins.flat[at]), int(seeds) if np.isfinite(seeds) else None
+    )
+
+
+def _relative(text: str, interval: Interval, at: int, inside: Callable[[float], float]) -> Comparison:
+    """A relative difference in %; ``inside``: how far a value lies on the right side of the tolerance."""
+    where, value, low, high = _point(*interval, at)
+    half = 0.0 if low is None else (high - low) / 2
+    return Comparison(text, where, value, low, high, "%", _finite(inside(value) / half) if half else None)
+
+
+def _point(mean: xr.DataArray, low: xr.DataArray, high: xr.DataArray, at: int) -> tuple:
+    """Where one point lies, its value and the ends of its interval (None where there is none)."""
+    value, *ends = (float(part.values.flat[at]) for part in (mean, low, high))
+    if not all(map(np.isfinite, ends)) or ends[0] == ends[1]:
+        ends = [None, None]
+    where = _place(mean.stack(point=mean.dims)[at], mean.dims) if mean.dims else ""
+    return where, value, *ends
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
 def _places(failing: xr.DataArray) -> str:
     """The grid points where a boolean array is true, in words."""
     if not failing.dims:
         return "the one point tested"
     stacked = failing.stack(point=failing.dims)
     stacked = stacked[stacked.values]
-    names = []
-    for i in range(stacked.size):
-        one = stacked[i]
-        names.append(" ".join(f"{d} {_short(one[d].item())}" for d in failing.dims if d in one.coords))
+    names = [_place(stacked[i], failing.dims) for i in range(stacked.size)]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _place(point: xr.DataArray, dims: Iterable[Hashable]) -> str:
+    return " ".join(f"{d} {_short(point[d].item())}" for d in dims if d in point.coords)
 
 
 def _short(value: object) -> str:

@@ -280,7 +280,8 @@ def _(r):
     tail = _errors(r, L99, "PSF", "long_to_short")
     ends = tail.sel(error_rate=0), tail.sel(error_rate=0.4)
     growth = number(56, lambda none, most: 100 * (most / none - 1), *ends)
-    text = f"grows by {growth.reproduced:.0f} % (standard error {growth.standard_error:.0f} points)"
+    ends = "" if growth.low is None else f" (95 %: {growth.low:.0f} to {growth.high:.0f} %)"
+    text = f"grows by {growth.reproduced:.0f} %{ends}"
     return Finding(growth.status, text, note="judged as a number, 56 %")
 
 

@@ -9,6 +9,7 @@ import xarray as xr
 
 from qba.config import KV_PROJECTIONS, EngineConfig
 from qba.engine import loop
+from qba.engine.aging import HISTORY, QUEUE, WINDOW, Aging
 from qba.errors import InputError
 from qba.policies import Policy
 from qba.requests import Requests
@@ -16,42 +17,54 @@ from qba.validate import instance
 
 
 class Run(NamedTuple):
-    """One run as plain arrays of shape (n,), in seconds, and totals: what sweeps work on, many times a second."""
+    """One run as plain arrays of shape (n,), in seconds, and totals, a record of `loop.LEDGER`: what sweeps work on."""
 
     start_s: np.ndarray
     prefill_end_s: np.ndarray
     first_token_s: np.ndarray
     finish_s: np.ndarray
     promoted: np.ndarray
-    totals: loop.Totals
+    totals: np.void
 
 
 def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndarray | None = None) -> Run:
     """Run the compiled loop. ``log``: structured array of `loop.BATCH_LOG`, one entry a batch, or None."""
     check(requests, policy, config)
-    engine = loop.Engine(
-        config.token_budget,
-        config.decode_block,
-        config.kv_capacity,
-        config.kv_safe_tokens,
-        config.batch_overhead_s,
-        config.token_time_s,
-        config.knee_tokens,
-        KV_PROJECTIONS.index(config.kv_projection),
-        config.decode_partial,
-    )
     n = len(requests)
-    times = [np.empty(n) for _ in range(4)]
-    promoted = np.empty(n, bool)
-    columns = (requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long)
+    table = np.empty(n, loop.REQUEST)
+    table["arrival"], table["prompt"], table["response"] = (
+        requests.arrival_s,
+        requests.prompt_tokens,
+        requests.response_tokens,
+    )
+    table["predicted_long"], table["promoted"] = requests.predicted_long, False
+    table["start"] = table["prefill_end"] = table["first_token"] = table["finish"] = np.nan
     log = np.empty(0, loop.BATCH_LOG) if log is None else log
-    try:
-        totals = loop.run(
-            policy.rule, policy.aging_classes == "predicted-long", engine, *columns, *times, promoted, log
-        )
-    except ValueError as error:
-        raise InputError(f"policy {policy.name}: {error}") from None
-    return Run(*times, promoted, totals)
+    ledger = np.zeros(1, loop.LEDGER)
+    if not loop.run(policy.rule, _aging(policy), _engine(config), table, log, ledger):
+        raise InputError(f"policy {policy.name}: its pick chose a class of which no request waits")
+    columns = (np.ascontiguousarray(table[name]) for name in OUTCOMES)
+    return Run(*columns, ledger[0])
+
+
+OUTCOMES = ("start", "prefill_end", "first_token", "finish", "promoted")
+
+
+def _engine(config: EngineConfig) -> np.void:
+    engine = np.zeros((), loop.ENGINE)
+    for name in loop.ENGINE.names[:7]:
+        engine[name] = getattr(config, name)
+    engine["kv_projection"] = KV_PROJECTIONS.index(config.kv_projection)
+    engine["decode_partial"] = config.decode_partial
+    engine["skip"] = config.on_blocked == "skip"
+    engine["preempt"] = config.on_overflow == "preempt"
+    return engine[()]
+
+
+def _aging(policy: Policy) -> Aging:
+    sample = QUEUE if policy.aging_sample == "queue" else HISTORY if policy.aging_window is None else WINDOW
+    longs_only = policy.aging_classes == "predicted-long"
+    return Aging(policy.rule.aging_quantile, sample, longs_only, policy.aging_window or 0)
 
 
 def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
@@ -59,16 +72,19 @@ def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
     instance("simulate", "requests", requests, Requests)
     instance("simulate", "policy", policy, Policy, " instance, such as qba.QBA()")
     instance("simulate", "config", config, EngineConfig)
-    whole = config.kv_projection == "reserve-all"
-    needed = requests.prompt_tokens + requests.response_tokens if whole else requests.prompt_tokens
-    largest = int(needed.argmax())
-    if needed[largest] > config.kv_safe_tokens:
-        raise InputError(
-            f"simulate: request {largest} has {'prompt_tokens + response_tokens' if whole else 'prompt_tokens'} = "
-            f"{needed[largest]}, but the engine admits at most {config.kv_safe_tokens:g} (kv_safety × kv_capacity), so it "
-            "could never run: leave such requests out (--drop-oversize, qba.traces.drop_oversize), scale the lengths "
-            "(--length-scale, qba.traces.scale_lengths) or enlarge kv_capacity"
-        )
+    limits = [(config.kv_safe_tokens, "kv_safety × kv_capacity", config.kv_projection == "reserve-all")]
+    if config.on_overflow == "preempt":
+        limits.append((config.kv_capacity, "kv_capacity", True))
+    for limit, words, whole in limits:
+        needed = requests.prompt_tokens + requests.response_tokens if whole else requests.prompt_tokens
+        largest = int(needed.argmax())
+        if needed[largest] > limit:
+            raise InputError(
+                f"simulate: request {largest} has {'prompt_tokens + response_tokens' if whole else 'prompt_tokens'} = "
+                f"{needed[largest]}, but the engine takes at most {limit:g} ({words}), so it could never run: leave "
+                "such requests out (--drop-oversize, qba.traces.drop_oversize), scale the lengths (--length-scale, "
+                "qba.traces.scale_lengths) or enlarge kv_capacity"
+            )
 
 
 def simulate(
@@ -96,7 +112,7 @@ def simulate(
         decoded token, finish and waiting time (start − arrival) in seconds, lengths in tokens, labels, promoted flag.
         Scalars: batches, tokens, busy time, makespan, throughput, batch utilization, peak live KV, KV overflows
         (batches whose live KV exceeds the capacity), blocked admissions (refused candidates, once a batch boundary),
-        promoted and aged fraction of the predicted-long requests (NaN where there is none, and for policies without
+        evictions (0 unless the engine preempts), promoted and aged fraction of the predicted-long requests (NaN where there is none, and for policies without
         aging).
     batches : xarray.Dataset
         Only with ``record=True``. Dimension ``batch``; see its variables' ``long_name``.
@@ -104,20 +120,20 @@ def simulate(
     Raises
     ------
     InputError
-        If an argument is of the wrong kind, or a prompt is longer than the KV-safe limit.
+        If an argument is of the wrong kind, or a request is longer than the KV limits allow.
     """
     result = serve(requests, policy, config)
     run = _run_dataset(requests, policy, config, result)
     if not record:
         return run
-    log = np.zeros(result.totals.batches, loop.BATCH_LOG)
+    log = np.zeros(result.totals["batches"], loop.BATCH_LOG)
     serve(requests, policy, config, log)
     return run, _batch_dataset(log)
 
 
 SCALARS = {
     "batches": ("1", "batches served"),
-    "tokens": ("tokens", "prompt and response tokens served"),
+    "tokens": ("tokens", "prompt and response tokens served, those served again after an eviction included"),
     "busy_s": ("s", "time spent in batches"),
     "makespan_s": ("s", "last finish minus first arrival"),
     "throughput_tokens_per_s": ("tokens/s", "tokens over makespan"),
@@ -125,6 +141,7 @@ SCALARS = {
     "peak_kv_tokens": ("tokens", "largest live KV"),
     "kv_overflows": ("1", "batches whose live KV exceeds the capacity"),
     "blocked_admissions": ("1", "candidates refused for want of KV, once a batch boundary"),
+    "evictions": ("1", "requests evicted from the KV cache to be prefilled again"),
     "promoted_fraction": ("1", "promoted share of the predicted-long requests"),
     "aged_fraction": ("1", "share of the predicted-long requests whose wait exceeded the aging threshold at start"),
 }
@@ -138,19 +155,19 @@ def run_scalars(requests: Requests, policy: Policy, config: EngineConfig, result
     predicted_long = int(np.count_nonzero(requests.predicted_long))
     of_long = predicted_long if predicted_long and not np.isnan(policy.rule.aging_quantile) else np.nan
     return {
-        "batches": totals.batches,
-        "tokens": totals.tokens,
-        "busy_s": totals.busy_s,
+        "batches": int(totals["batches"]),
+        "tokens": int(totals["tokens"]),
+        "busy_s": float(totals["busy"]),
         "makespan_s": makespan,
-        "throughput_tokens_per_s": totals.tokens / makespan
-        if makespan
-        else np.inf,  # batches too short to move a late clock
-        "batch_utilization": totals.tokens / totals.batches / config.token_budget,
-        "peak_kv_tokens": totals.peak_kv_tokens,
-        "kv_overflows": totals.kv_overflows,
-        "blocked_admissions": totals.blocked_admissions,
-        "promoted_fraction": totals.promoted / of_long,
-        "aged_fraction": totals.aged / of_long,
+        # Batches can be too short to move a late clock.
+        "throughput_tokens_per_s": float(totals["tokens"] / makespan) if makespan else np.inf,
+        "batch_utilization": float(totals["tokens"] / totals["batches"] / config.token_budget),
+        "peak_kv_tokens": int(totals["peak_kv_tokens"]),
+        "kv_overflows": int(totals["kv_overflows"]),
+        "blocked_admissions": int(totals["blocked_admissions"]),
+        "evictions": int(totals["evictions"]),
+        "promoted_fraction": float(totals["promoted"] / of_long),
+        "aged_fraction": float(totals["aged"] / of_long),
     }
 
 
@@ -191,6 +208,8 @@ BATCH_COLUMNS = {
     "debt": ("1", "promotion debt after the batch"),
     "admissions": ("1", "requests started in the batch"),
     "promotions": ("1", "requests started by promotion in the batch"),
+    "evictions": ("1", "requests evicted from the KV cache after the batch"),
+    "readmissions": ("1", "evicted requests let in again in the batch"),
 }
 
 

@@ -11,6 +11,7 @@ from qba.figures.paper import (
     quota_mean,
     quota_tail,
 )
+from qba.figures.precision import half_widths, horizon
 from qba.figures.published import FIGURES, Figure, draw, draw_all, reader, specification, to_svg
 from qba.figures.ratios import scorecard
 from qba.figures.style import POLICY_STYLE, use
@@ -24,6 +25,8 @@ __all__ = [
     "batch_timeline",
     "draw",
     "draw_all",
+    "half_widths",
+    "horizon",
     "lengths",
     "load_mean",
     "load_tail",

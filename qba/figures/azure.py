@@ -5,9 +5,9 @@ from __future__ import annotations
 import altair as alt
 import xarray as xr
 
-from qba import azure
 from qba.figures.style import MUTED, data, log_axis, policy_color, policy_shape, policy_styles, select, title
-from qba.intervals import mean_interval
+from qba.intervals import ESTIMATE, mean_interval
+from qba.tables import table2_intervals
 
 WINDOWS_SHOWN = 250
 """Windows drawn one by one; where there are more, only their quantiles are."""
@@ -29,7 +29,7 @@ def table2(study: xr.Dataset) -> alt.HConcatChart:
     study: as `qba.azure.azure_standin_study` returns it, dimensions (policy, window); its attribute `traffic` becomes
     the subtitle, so that a stand-in is called one.
     """
-    numbers = azure.table2(study)
+    numbers = table2_intervals(study)
     windows = xr.Dataset({column: study[variable] for column, (variable, _) in TABLE2_PANELS.items()})
     panels = [
         _distribution(windows, column, numbers[variable], x_title)
@@ -39,10 +39,10 @@ def table2(study: xr.Dataset) -> alt.HConcatChart:
         "Table II, window by window",
         study.attrs.get("traffic", ""),
         f"box: middle half of {study.sizes['window']} windows; line: 5th to 95th percentile; "
-        "marks and numbers: pooled mean, median P99",
+        "marks and numbers: pooled mean, median P99, and below each its 95 % interval over windows",
         width=124,
     )
-    return alt.hconcat(*panels, spacing=24, title=heading)
+    return alt.hconcat(*panels, spacing=36, title=heading)
 
 
 def azure_2023(study: xr.Dataset) -> alt.HConcatChart:
@@ -83,7 +83,8 @@ def _distribution(windows: xr.Dataset, column: str, number: xr.DataArray, x_titl
     values = windows[column]
     names = list(policy_styles(values.policy.values))
     boxes = {name: values.quantile(level, "window").drop_vars("quantile") for name, level in QUANTILES.items()}
-    table = xr.Dataset(boxes | {"number": number})
+    ends = {name: number.sel(estimate=name, drop=True) for name in ESTIMATE}
+    table = xr.Dataset(boxes | {"number": ends["value"], "low": ends["low"], "high": ends["high"]})
     x = {"title": x_title, **log_axis(values)}
     y = alt.Y("policy:N", sort=names, title=None, axis=alt.Axis(**PLAIN_AXIS))
     base = alt.Chart(data(table.drop_attrs())).encode(y, policy_color(names, legend=None))
@@ -92,12 +93,19 @@ def _distribution(windows: xr.Dataset, column: str, number: xr.DataArray, x_titl
     mark = base.mark_point(size=70, stroke="white", strokeWidth=0.8).encode(
         alt.X("number:Q", **x),
         policy_shape(names, legend=None),
-        tooltip=["policy:N"] + [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("number", *QUANTILES)],
+        tooltip=["policy:N"]
+        + [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("number", "low", "high", *QUANTILES)],
     )
     text = base.mark_text(align="left", dx=6, fontSize=11).encode(
         x=alt.value(PANEL), text=alt.Text("number:Q", format=".2f")
     )
-    layers = [line, box, mark, text]
+    interval = base.transform_calculate(interval="format(datum.low, '.2f') + '…' + format(datum.high, '.2f')")
+    interval = (
+        interval.transform_filter("isValid(datum.low)")
+        .mark_text(align="left", dx=6, dy=12, fontSize=9)
+        .encode(x=alt.value(PANEL), text="interval:N")
+    )
+    layers = [line, box, mark, text, interval]
     if values.sizes["window"] <= WINDOWS_SHOWN:
         # Each window as a dot below its policy's box, spread by the golden ratio: evenly, and the same every time.
         strip = alt.Chart(data(windows.drop_attrs()))

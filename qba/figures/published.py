@@ -16,7 +16,7 @@ import vl_convert
 
 from qba.claims import read_scorecard
 from qba.errors import InputError
-from qba.figures import azure, paper, ratios
+from qba.figures import azure, labels, paper, precision, ratios
 from qba.figures.style import THEME
 from qba.paths import results_dir as default_results_dir
 from qba.results import atomic_write, load
@@ -36,6 +36,8 @@ class Figure(NamedTuple):
     """What it is called in text."""
     caption: str
     """What one sees, in plain words."""
+    interactive: bool = True
+    """Whether the report shows it with tooltips, which costs space there, or as a picture from the folder beside it."""
 
 
 FIGURES: dict[str, Figure] = {
@@ -79,6 +81,19 @@ FIGURES: dict[str, Figure] = {
         "Long requests taken for short ones. PSF's mean and short tail hardly move while its long tail grows; QBA's "
         "long tail falls, at the expense of the short ones and of the mean.",
     ),
+    "horizon": Figure(
+        ("horizon",), precision.horizon, "Horizon",
+        "Mean and P99 wait against the duration of the arrivals. Below what the engine carries the waits level off, the "
+        "tail later than the mean; above it, and so at the paper's reference load of 32 requests/s, they grow for as long "
+        "as requests arrive: those numbers belong to runs of 100 seconds.",
+        interactive=False,
+    ),
+    "seeds": Figure(
+        ("precision",), precision.half_widths, "Seeds",
+        "How precisely a number of seeds tells a wait, and its ratio to FCFS's. With the same seeds under both policies "
+        "the ratio is known several times better than either mean.",
+        interactive=False,
+    ),
     "table2": Figure(
         ("azure_standin",), azure.table2, "Table II",
         "The paper's production-trace study on a stand-in for its trace, which is not to be had: see the subtitle. "
@@ -89,6 +104,29 @@ FIGURES: dict[str, Figure] = {
         "The same study on real traces. Where long means a long response, serving the short ones first gains next to "
         "nothing: most of the work in these traces lies in the prompts. Where long means many tokens in all, the "
         "gains are of the paper's order.",
+    ),
+    "work_by_response": Figure(
+        ("azure_labels",), labels.work_by_response, "Work and response",
+        "What a long response says about the work behind a request: next to nothing in the public traces of 2023, much "
+        "in the synthetic workload.",
+        interactive=False,
+    ),
+    "gain_by_dependence": Figure(
+        ("azure_labels", "azure_dependence"), labels.gain_by_dependence, "Gain and dependence",
+        "PSF's change of the mean wait where the same lengths are dealt out with more or less dependence, with the "
+        "traces as they are. What decides is the share of all tokens that the requests labelled long hold.",
+        interactive=False,
+    ),
+    "gain_by_label": Figure(
+        ("azure_labels",), labels.gain_by_label, "Which label",
+        "The same policies with labels by response, by total tokens, by prompt and by time alone: where prompts make "
+        "the work, the prompt is the better label, and needs no predictor.",
+        interactive=False,
+    ),
+    "excerpt_fit": Figure(
+        ("azure_excerpt",), labels.excerpt_fit, "Stand-in and excerpt",
+        "The stand-in for the week of 2024 against a public excerpt of it.",
+        interactive=False,
     ),
     "scorecard": Figure(
         ("scorecard",), ratios.scorecard, "Scorecard",

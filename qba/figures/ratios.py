@@ -20,7 +20,7 @@ STATUS_STYLE = {
 
 
 def scorecard(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
-    """Reproduced over paper for each number of the scorecard, with two standard errors and the 15 % and 30 % zones.
+    """Reproduced over paper for each number of the scorecard, with its 95 % interval and the 15 % and 30 % zones.
 
     rows: as in scorecard.json. Statements, and numbers without a ratio (an interval, zero, nothing to compare), are not
     drawn; the subtitle names the latter.
@@ -28,14 +28,14 @@ def scorecard(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     numbers = [row for row in rows if row["kind"] == "number"]
     drawn = [row for row in numbers if _ratio(row) is not None]
     left_out = [row["id"] for row in numbers if _ratio(row) is None]
-    error = [2 * (row.get("standard_error") or 0.0) / abs(row["paper"]) for row in drawn]
+    ends = [sorted(row[end] / row["paper"] for end in ("low", "high")) if _has_interval(row) else () for row in drawn]
     ratio = [_ratio(row) for row in drawn]
     names = [f"{row['id']}  {row['text']}" for row in drawn]
     table = {
         "row": names,
         "ratio": ratio,
-        "low": [r - e for r, e in zip(ratio, error)],
-        "high": [r + e for r, e in zip(ratio, error)],
+        "low": [pair[0] if pair else None for pair in ends],
+        "high": [pair[1] if pair else None for pair in ends],
         "status": [row["status"] for row in drawn],
         "paper": [row["paper"] for row in drawn],
         "reproduced": [row["reproduced"] for row in drawn],
@@ -50,7 +50,8 @@ def scorecard(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
     point = base.mark_point(size=50).encode(
         alt.X("ratio:Q", **x),
         alt.Shape("status:N", scale=alt.Scale(domain=list(STATUS_STYLE), range=list(shapes))),
-        tooltip=["row:N", "paper:Q", "reproduced:Q", alt.Tooltip("ratio:Q", format=".3f"), "status:N"],
+        tooltip=["row:N", "paper:Q", "reproduced:Q", "status:N"]
+        + [alt.Tooltip(f"{name}:Q", format=".3f") for name in ("ratio", "low", "high")],
     )
     one = alt.Chart(data({"one": [1.0]})).mark_rule(color=MUTED).encode(alt.X("one:Q", **x))
     zones = [_zone(NEARLY_WITHIN, "#f3f3f3", x), _zone(WITHIN, "#e3e3e3", x)]
@@ -59,8 +60,7 @@ def scorecard(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
         height=alt.Step(17),
         title=title(
             "Scorecard: the paper's numbers",
-            f"whiskers: two standard errors of ours; zones: within {100 * WITHIN:.0f} % and "
-            f"{100 * NEARLY_WITHIN:.0f} %",
+            f"whiskers: 95 % interval of ours; zones: within {100 * WITHIN:.0f} % and {100 * NEARLY_WITHIN:.0f} %",
             "W: mean wait; S99, L99: 99th percentile of true-short and of true-long waits",
             "needs data: the value of a stand-in for the paper's trace",
             f"without a ratio, so not drawn: {', '.join(left_out)}" if left_out else "",
@@ -73,6 +73,10 @@ def scorecard(rows: Sequence[Mapping[str, Any]]) -> alt.LayerChart:
 def _zone(half_width: float, color: str, x: dict[str, Any]) -> alt.Chart:
     table = data({"from": [1 - half_width], "to": [1 + half_width]})
     return alt.Chart(table).mark_rect(color=color).encode(alt.X("from:Q", **x), alt.X2("to:Q"))
+
+
+def _has_interval(row: Mapping[str, Any]) -> bool:
+    return row.get("low") is not None and row.get("high") is not None
 
 
 def _ratio(row: Mapping[str, Any]) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
 from qba.errors import InputError
@@ -18,8 +21,13 @@ RATE = 32.0
 LENGTH_SCALE = 0.44
 """Factor on prompt and response lengths (paper, section IV-E)."""
 
-LABELS = ("response", "total")
-"""What a request's true class goes by: its response tokens (the paper's rule) or prompt and response together."""
+LABELS = {"response": math.inf, "total": 1.0, "prompt": 0.0}
+"""What a request's true class goes by, and how many prompt tokens a response token counts there. The paper's rule is
+``"response"``; ``"prompt"`` needs no predictor."""
+
+LABEL_THRESHOLDS = ("window", "whole")
+"""Whose 0.85-quantile parts short from long: each window's own, as in a synthetic run, or that of all windows together.
+The paper does not say."""
 
 
 def windows(
@@ -28,7 +36,8 @@ def windows(
     rate: float = RATE,
     length_scale: float = LENGTH_SCALE,
     *,
-    label_by: str = "response",
+    label_by: str | float = "response",
+    label_threshold: str = "window",
 ) -> list[Requests]:
     """Cut a trace into non-overlapping windows of equal request count, each replayed at the same rate.
 
@@ -41,8 +50,10 @@ def windows(
         The trace.
     count : int
         Number of windows; each holds N = len(requests) // count requests.
-    rate, length_scale, label_by
+    rate, length_scale
         See `rescale`.
+    label_by, label_threshold
+        See `label_windows`.
 
     Returns
     -------
@@ -70,12 +81,12 @@ def windows(
                 f"windows: window {k} (requests {rows.start}..{rows.stop - 1}) spans no time, "
                 "so it has no rate to scale: use fewer windows"
             )
-        cut.append(rescale(part, rate, length_scale, label_by=label_by))
-    return cut
+        cut.append(rescale(part, rate, length_scale))
+    return label_windows(cut, label_by, label_threshold)
 
 
 def rescale(
-    requests: Requests, rate: float = RATE, length_scale: float = 1.0, *, label_by: str = "response"
+    requests: Requests, rate: float = RATE, length_scale: float = 1.0, *, label_by: str | float = "response"
 ) -> Requests:
     """Stretch the gaps to a mean rate, scale the lengths, and label anew.
 
@@ -87,8 +98,8 @@ def rescale(
         Requests per second: gaps are multiplied by (N − 1)/(rate · span), and the first request arrives at 0.
     length_scale : float
         Factor on both lengths, which are then rounded to whole tokens, at least 1.
-    label_by : {"response", "total"}
-        Long above the 0.85-quantile of the scaled response tokens, or of prompt and response tokens together.
+    label_by
+        See `relabel`; here of the scaled lengths.
     """
     rate = number("rescale", "rate", rate, above=0)
     span = requests.arrival_s[-1] - requests.arrival_s[0]
@@ -108,13 +119,60 @@ def scale_lengths(requests: Requests, length_scale: float = LENGTH_SCALE) -> Req
     return requests.replace(**lengths)
 
 
-def relabel(requests: Requests, label_by: str = "response") -> Requests:
-    """Label long above the sample's own 0.85-quantile of response or total tokens; the prediction is perfect."""
-    if label_by not in LABELS:
-        raise InputError(f"label_by = {label_by!r}, but it must be one of {', '.join(LABELS)}")
-    work = requests.response_tokens + (requests.prompt_tokens if label_by == "total" else 0)
-    long = label_long(work, LONG_QUANTILE)
-    return requests.replace(true_long=long, predicted_long=long)
+def labelled_length(requests: Requests, label_by: str | float = "response") -> np.ndarray:
+    """What the class goes by, in tokens: shape (n,). `label_by`: see `relabel`."""
+    weight = LABELS.get(label_by) if isinstance(label_by, str) else label_by
+    is_number = isinstance(weight, (int, float, np.number)) and not isinstance(weight, bool)
+    if not (is_number and weight >= 0):
+        raise InputError(
+            f"label_by = {label_by!r}, but it must be one of {', '.join(LABELS)}, or a weight of at least 0"
+        )
+    if weight == math.inf:
+        return requests.response_tokens
+    return requests.prompt_tokens + weight * requests.response_tokens
+
+
+def relabel(requests: Requests, label_by: str | float = "response") -> Requests:
+    """Label long above the sample's own 0.85-quantile of a length; the prediction is perfect.
+
+    Parameters
+    ----------
+    requests : Requests
+    label_by : {"response", "total", "prompt"} or float
+        The length: response tokens, prompt and response tokens, or prompt tokens. A number w stands for prompt tokens
+        plus w times response tokens.
+    """
+    return label_windows([requests], label_by)[0]
+
+
+def label_windows(
+    parts: Sequence[Requests], label_by: str | float = "response", label_threshold: str = "window"
+) -> list[Requests]:
+    """Label the windows of a trace anew; the prediction is perfect.
+
+    Parameters
+    ----------
+    parts : sequence of Requests
+    label_by
+        See `relabel`.
+    label_threshold : {"window", "whole"}
+        Long above the 0.85-quantile of the window, or of all windows together. With the latter a window has more or
+        fewer than 15 % long requests, and may have none.
+
+    Returns
+    -------
+    list of Requests
+    """
+    if label_threshold not in LABEL_THRESHOLDS:
+        raise InputError(f"label_threshold = {label_threshold!r}, but it must be one of {', '.join(LABEL_THRESHOLDS)}")
+    lengths = [labelled_length(part, label_by) for part in parts]
+    if label_threshold == "whole":
+        long = np.split(
+            label_long(np.concatenate(lengths), LONG_QUANTILE), np.cumsum([len(part) for part in parts])[:-1]
+        )
+    else:
+        long = [label_long(length, LONG_QUANTILE) for length in lengths]
+    return [part.replace(true_long=labels, predicted_long=labels) for part, labels in zip(parts, long)]
 
 
 def interarrival_scv(requests: Requests) -> float:

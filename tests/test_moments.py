@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qba.calibration import PromotedFraction, ServiceMoments
 from qba.errors import InputError
+from qba.moments import PromotedFraction, ServiceMoments
 
 probabilities = st.floats(0, 1)
 times = st.floats(0.01, 10)
