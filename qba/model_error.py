@@ -38,7 +38,8 @@ def model_error(table: xr.Dataset, reduced: xr.Dataset) -> xr.Dataset:
         Dimension ``estimate``: value, low and high (95 % over paired seeds). By policy and rate: `wait_s` and
         `relative_wait` (over FCFS's) of the simulator; `conserved`, Σ_c ρ_c W_c over FCFS's, which is 1 for every
         non-preemptive order in a queue that conserves work (Kleinrock, Queueing Systems II, 1976, section 3.4), with
-        the classes' service times of the calibration run. By parallelism, closure, policy and rate, NaN where the model
+        the classes' service times of the calibration run; also by class, `relative_class_wait`: where it is below 1
+        for both classes no weights at all conserve the sum. By parallelism, closure, policy and rate, NaN where the model
         has no steady state: `model_relative_wait`; `wait_ratio`, simulated over modelled wait; `wait_error` and
         `shape_error`, relative errors of the model's wait and relative wait. By pair of policies and rate: `decided`,
         whether the simulator's order is sure at 95 %; also by parallelism and closure: `ordered_right`, whether it is
@@ -56,10 +57,13 @@ def model_error(table: xr.Dataset, reduced: xr.Dataset) -> xr.Dataset:
     simulated, relative = stacked(mean_interval(wait)), stacked(_over_fcfs(wait))
     model_relative = model / model.sel(policy="FCFS", drop=True)
     loads = _class_loads(reduced)
+    classes = xr.DataArray(["short", "long"], dims="true_class", name="true_class")
+    by_class = xr.concat([table[SHORT_W].drop_attrs(), table[LONG_W].drop_attrs()], classes)
     error = xr.Dataset(
         {
             "wait_s": simulated,
             "relative_wait": relative,
+            "relative_class_wait": stacked(_over_fcfs(by_class)),
             "conserved": stacked(_over_fcfs(loads[0] * table[SHORT_W] + loads[1] * table[LONG_W])),
             "model_relative_wait": model_relative,
             "wait_ratio": simulated.sel(estimate="value", drop=True) / model,
@@ -75,6 +79,8 @@ def model_error(table: xr.Dataset, reduced: xr.Dataset) -> xr.Dataset:
 TEXT = {
     "wait_s": ("s", "simulated mean wait"),
     "relative_wait": ("1", "simulated mean wait, relative to FCFS"),
+    "relative_class_wait": ("1", "simulated mean wait of a true class, relative to FCFS"),
+    "true_class": ("1", "true class of the requests"),
     "conserved": ("1", "simulated load-weighted mean wait, relative to FCFS"),
     "model_relative_wait": ("1", "mean wait in the reduced model, relative to FCFS"),
     "wait_ratio": ("1", "simulated over modelled mean wait"),

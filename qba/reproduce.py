@@ -34,8 +34,16 @@ class Study:
 STUDIES: dict[str, Study] = {
     "00_setup": Study(takes_seeds=False),
     "01_load_sweep": Study(
-        {"rates": list(range(26, 41)), "output": "load_sweep.nc", "model_output": "theory.nc"},
-        ("load_sweep.nc", "theory.nc"),
+        {
+            "rates": list(range(26, 41)),
+            "output": "load_sweep.nc",
+            "model_output": "theory.nc",
+            "error_output": "model_error.nc",
+            "steps_output": "model_steps.nc",
+            "step_seeds": 20,
+            "step_horizon": 400.0,
+        },
+        ("load_sweep.nc", "theory.nc", "model_error.nc", "model_steps.nc"),
     ),
     "02_sensitivity": Study(
         {

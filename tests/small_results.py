@@ -11,7 +11,8 @@ import numpy as np
 import xarray as xr
 
 import qba
-from qba import excerpt, labels
+from qba import excerpt, labels, model, model_error, model_steps
+from qba.policies import PAPER
 from qba.results import save
 from qba.traces import standin_2024
 from qba.traces.standin import draw_2024
@@ -87,6 +88,19 @@ def make_azure_labels() -> dict[str, xr.Dataset]:
     }
 
 
+@cache
+def make_model_error() -> dict[str, xr.Dataset]:
+    """The reduced model against the simulator, with few replications."""
+    table = qba.sweep([cls() for cls in PAPER], rate=[30, 34], seeds=2, horizon_s=[10], progress=False).squeeze(
+        drop=True
+    )
+    reduced = model.reduced_model([30, 34], seeds=2, progress=False)
+    return {
+        "model_error": model_error.model_error(table, reduced),
+        "model_steps": model_steps.model_steps([0.9], seeds=2, horizon_s=20),
+    }
+
+
 def make_horizon() -> xr.Dataset:
     grid = {"policy": POLICIES, "rate": [26.0, 36.0], "horizon_s": [10.0, 100.0, 1000.0]}
     study = make({"estimate": ["value", "low", "high"]} | grid, ("wait_mean_s", "wait_p99_s"))
@@ -135,7 +149,7 @@ def write_results(folder: Path) -> Path:
         "load_sweep": make_load_sweep(), "sensitivity": make_sensitivity(), "theory": make_theory(),
         "prediction_errors": make_prediction_errors(), "azure_standin": make_azure_standin(),
         "azure_2023": make_azure_2023(), "horizon": make_horizon(), "precision": make_precision(),
-        **make_azure_labels(),
+        **make_azure_labels(), **make_model_error(),
     }  # fmt: skip
     for name, dataset in datasets.items():
         save(dataset, folder / f"{name}.nc", parameters={"seeds": 5, "of": name}, sources={f"{name}.csv": "ab12"})

@@ -153,6 +153,12 @@ def test_order_counts_only_where_the_simulator_decides(table, reduced):
     assert wrong == {"mixture": ["FCFS, AA"], "conservation": []}  # only the second puts AA above FCFS
 
 
+def test_waits_of_the_classes_are_relative_to_their_own_under_fcfs(table, reduced):
+    relative = model_error.model_error(table, reduced).relative_class_wait.sel(rate=34, estimate="value")
+    np.testing.assert_allclose(relative.sel(true_class="short"), [1, 0.2, 1.2, 1])
+    np.testing.assert_allclose(relative.sel(true_class="long"), [1, 1.2, 0.9, 1])
+
+
 def test_conserved_sum_weights_classes_with_their_load(table, reduced):
     # Loads .75 · 1 and .25 · 3, so shorts and longs weigh the same.
     conserved = model_error.model_error(table, reduced).conserved.sel(estimate="value", rate=30)

@@ -16,7 +16,7 @@ import vl_convert
 
 from qba.claims import read_scorecard
 from qba.errors import InputError
-from qba.figures import azure, labels, paper, precision, ratios
+from qba.figures import azure, labels, model, paper, precision, ratios
 from qba.figures.style import THEME
 from qba.paths import results_dir as default_results_dir
 from qba.results import atomic_write, load
@@ -104,6 +104,22 @@ FIGURES: dict[str, Figure] = {
         "The same study on real traces. Where long means a long response, serving the short ones first gains next to "
         "nothing: most of the work in these traces lies in the prompts. Where long means many tokens in all, the "
         "gains are of the paper's order.",
+        interactive=False,
+    ),
+    "shape": Figure(
+        ("model_error",), model.shape, "Model and simulator",
+        "Mean wait relative to FCFS's, which is what the reduced model is for: the simulator and each closure.",
+        interactive=False,
+    ),
+    "size": Figure(
+        ("model_error",), model.size, "Size of the model's waits",
+        "How many times longer the simulator's mean waits are than the reduced model's.",
+        interactive=False,
+    ),
+    "steps": Figure(
+        ("model_steps",), model.steps, "From one server to the engine",
+        "The same ratio for engines between a single server and ours, at equal shares of each one's own capacity.",
+        interactive=False,
     ),
     "work_by_response": Figure(
         ("azure_labels",), labels.work_by_response, "Work and response",
