@@ -31,6 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("QBA_DATA_DIR", str(tmp_path / "none"))
     monkeypatch.setattr(reproduce, "fetch_azure_2023", no_network)
     monkeypatch.setattr(reproduce.azure, "azure_2023_study", missing)
+    monkeypatch.setattr(reproduce.labels, "published_studies", missing)
     monkeypatch.setattr(reproduce, "run_notebook", copied)
     return tmp_path
 
@@ -51,6 +52,7 @@ def test_the_whole_account(folder):
             assert (folder / name).read_bytes() == (PUBLISHED / name).read_bytes(), name
     text = "\n".join(said)
     assert "azure_2023.nc kept as published: no network here" in text
+    assert "azure_labels.nc, azure_dependence.nc, azure_excerpt.nc kept as published: not here" in text
     assert all(row["id"] in text for row in rows) and "merged, long by total tokens" in text and "done in" in said[-1]
 
 

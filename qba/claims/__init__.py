@@ -36,6 +36,7 @@ def scorecard(results: Results) -> list[Row]:
     rows = []
     for claim in sorted(CLAIMS, key=lambda c: c.id):
         finding = asdict(claim.check(results))
+        finding["comparisons"] = list(finding["comparisons"])  # as JSON gives it back
         both_numbers = isinstance(claim.paper, (int, float)) and isinstance(finding["reproduced"], float)
         deviation = finding["reproduced"] / claim.paper - 1 if both_numbers and claim.paper else None
         head = {"id": claim.id, "kind": claim.kind, "text": claim.text, "paper": claim.paper, "unit": claim.unit}
