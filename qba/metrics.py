@@ -11,6 +11,7 @@ import xarray as xr
 from qba.engine.simulate import SCALARS, Run, run_scalars
 from qba.config import EngineConfig
 from qba.errors import InputError
+from qba.order_statistics import quantiles
 from qba.policies import Policy
 from qba.requests import Requests
 
@@ -44,7 +45,7 @@ def statistics(
     }
     values = {}
     for (quantity, group), sample in samples.items():
-        p50, p99 = np.quantile(sample, (0.5, 0.99)) if len(sample) else (np.nan, np.nan)
+        p50, p99 = quantiles(sample, (0.5, 0.99)) if len(sample) else (np.nan, np.nan)
         mean = sample.mean() if len(sample) else np.nan
         for statistic, value in (("mean", mean), ("p50", p50), ("p99", p99)):
             values[f"{quantity}_{statistic}{group}_s"] = float(value)

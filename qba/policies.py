@@ -12,7 +12,8 @@ starts at 0 and that the engine records (`COUNTER`, `DEBT`):
 ``pick(rule, state, short, long, aged)``
     Return `SHORT`, `LONG` or `PROMOTED`. ``short`` and ``long`` are the places in order of arrival of the oldest waiting
     request of that predicted class, or -1 where none waits (never both); ``aged`` tells whether the long one has waited
-    longer than the aging threshold and may be promoted at this batch boundary.
+    longer than the aging threshold and may be promoted at this batch boundary. It may read ``state`` but not
+    change it: boundaries that are all alike are served at once.
 ``started(rule, state, choice)``, if it is there
     The request picked was admitted.
 ``prefilled(rule, state, long, promoted)``, if it is there

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qba.errors import InputError
+from qba.order_statistics import quantiles
 from qba.validate import MOST
 
 LONG_QUANTILE = 0.85
@@ -32,7 +33,8 @@ def label_long(tokens: ArrayLike, quantile: float = LONG_QUANTILE) -> np.ndarray
     bool array of shape (n,)
     """
     tokens = np.asarray(tokens)
-    return tokens > np.quantile(tokens, quantile)
+    (threshold,) = quantiles(tokens, (quantile,))
+    return tokens > threshold
 
 
 class Requests:

@@ -1,7 +1,8 @@
 """What must hold on every run, whatever the policy and options: checked on `run` and `batches` alone.
 
 Every built-in policy is covered through `BUILT_IN`, each check by drawn cases and by a larger heavy load. Token counts
-and times are compared exactly; only two sums of many products, Little's law and the busy time, have a tolerance.
+and times are compared exactly; only the threshold, computed otherwise here, and two sums of many products, Little's law
+and the busy time, have a tolerance.
 """
 
 from __future__ import annotations
@@ -210,6 +211,23 @@ def promotions_are_of_aged_predicted_long_requests(r):
     np.testing.assert_array_equal([r.promoted_fraction, r.aged_fraction], expected)
 
 
+def the_threshold_is_a_quantile_of_the_waits_it_looks_at(r):
+    if np.isnan(r.threshold_s).all():
+        return
+    counted = r.predicted_long | (r.policy.aging_classes == "all")
+    # In order of start; inside a batch the promoted, then the short, then the long, each in order of arrival.
+    order = np.lexsort((r.predicted_long, ~r.promoted, r.start_batch))
+    order = order[counted[order]]
+    earlier = np.searchsorted(r.start_batch[order], np.arange(r.batches))  # starts before each batch
+    for i in range(r.batches):
+        if r.policy.aging_sample == "queue":
+            sample = r.time_s[i] - r.arrival_s[counted & (r.arrival_s <= r.time_s[i]) & (r.start_batch >= i)]
+        else:
+            sample = r.wait_s[order[: earlier[i]][-(r.policy.aging_window or len(order)) :]]
+        expected = np.quantile(sample, r.policy.aging_quantile) if len(sample) else np.inf
+        assert math.isclose(r.threshold_s[i], expected, rel_tol=1e-9, abs_tol=1e-12)
+
+
 INVARIANTS = [
     no_request_is_lost_or_served_twice,
     the_token_budget_is_kept,
@@ -223,6 +241,7 @@ INVARIANTS = [
     budget_is_left_over_only_where_nobody_can_be_admitted,
     littles_law_holds,
     promotions_are_of_aged_predicted_long_requests,
+    the_threshold_is_a_quantile_of_the_waits_it_looks_at,
 ]
 
 

@@ -224,10 +224,10 @@ def evicted_requests_come_before_all_others(r):
 #   - It gets a token at least in every batch. If it decodes it is the first to do so, as prefills are completed in order
 #     of admission, and takes its whole block, or B if that is less. If it is in prefill then everyone after it is not
 #     prefilled either, nothing decodes, and it takes the whole budget.
-#   - So, with g tokens generated when it was last admitted, at most ceil((P + g) / B) + ceil((D - g) / min(q, B)) batches
-#     pass from its admission; as ceil(x + y) <= ceil(x) + ceil(y) <= ceil(x + y) + 1, that is at most
-#     ceil(P / B) + ceil(D / min(q, B)) + 1, whatever g is. This is `as_head` below, and as every batch has a head:
-#   - the run has at most the sum of these in batches, and somebody leaves at least once in the largest of them;
+#   - So, with g tokens generated when it was last admitted, it is head for at most
+#     ceil((P + g) / B) + ceil((D - g) / min(q, B)) batches; as ceil(x + y) <= ceil(x) + ceil(y) <= ceil(x + y) + 1, that is
+#     at most ceil(P / B) + ceil(D / min(q, B)) + 1, whatever g is. This is `as_head` below, and as every batch has a head:
+#   - the run has at most the sum of these in batches, and never more than the largest of them pass until somebody leaves;
 #   - a request that is started into an empty engine before anybody else is head at once, with g = 0, and gets exactly
 #     one batch less than the bound.
 # With on_blocked="stop", more: evicted requests come back before anybody starts, the one admitted first ahead; so the

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qba.engine.cache import built_in
+from qba.engine.memory import built_in
 from qba.engine.queues import by_age
 
 HISTORY, WINDOW, QUEUE = 0, 1, 2
@@ -65,9 +65,9 @@ def of_queue(table, a, b, n, t, level):
     j = math.floor(x)
     if j + 1 == n:
         r, a, b = by_age(table, a, b, 0)
-        return t - table[r].arrival
+        return t - table.arrival[r]
     r, a, b = by_age(table, a, b, n - 2 - j)
-    above = t - table[r].arrival
+    above = t - table.arrival[r]
     r, a, b = by_age(table, a, b, 0)
-    below = t - table[r].arrival
+    below = t - table.arrival[r]
     return below + (x - j) * (above - below)

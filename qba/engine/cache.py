@@ -21,11 +21,6 @@ PACKAGE = Path(__file__).resolve().parent.parent
 COMPILED_FROM = (PACKAGE / "config.py", PACKAGE / "policies.py", *sorted((PACKAGE / "engine").glob("*.py")))
 
 
-def built_in(function: Callable) -> Callable:
-    """Like ``numba.njit``, and built into the compiled function that calls it, so that the call costs nothing."""
-    return numba.njit(nogil=True, forceinline=True)(function)
-
-
 def compiled(function: Callable) -> Callable:
     """Like ``numba.njit(nogil=True, cache=True)``, with the safe cache; without one where no folder can be written."""
     dispatcher = numba.njit(nogil=True)(function)

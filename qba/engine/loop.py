@@ -3,149 +3,66 @@
 A batch leaves at most one prefill unfinished, because only running out of budget stops one and then nothing else is
 admitted; the ledger keeps it. Decoding requests stand in order of prefill completion, which is that of admission, in a
 compact array. Who was evicted waits on a stack.
-
-Everything is kept in a few structured arrays, and the steps of a batch are built into the loop, because numba counts
-references to each array that is handed to a function that is called.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from qba.config import KV_PROJECTIONS
 from qba.engine import quantile, queues
-from qba.engine.aging import HISTORY, QUEUE, WINDOW, of_queue, of_sorted, slide
-from qba.engine.cache import built_in, compiled
+from qba.engine.aging import HISTORY, QUEUE, of_queue, of_sorted, slide
+from qba.engine.cache import compiled
 from qba.engine.dispatch import pick, prefilled, started
-from qba.policies import COUNTER, DEBT, LONG, PROMOTED, SHORT, STATE_SIZE
-
-BATCH_LOG = np.dtype(
-    [
-        ("time_s", "f8"),
-        ("duration_s", "f8"),
-        ("decode_tokens", "i8"),
-        ("prefill_tokens", "i8"),
-        ("live_kv_tokens", "i8"),
-        ("waiting_short", "i8"),
-        ("waiting_long", "i8"),
-        ("threshold_s", "f8"),
-        ("counter", "i8"),
-        ("debt", "i8"),
-        ("admissions", "i8"),
-        ("promotions", "i8"),
-        ("evictions", "i8"),
-        ("readmissions", "i8"),
-    ]
-)
-
-LEDGER = np.dtype(
-    [
-        ("t", "f8"),  # the clock
-        ("threshold", "f8"),  # θ
-        ("arrived", "i8"),  # requests so far: come, started, gone
-        ("begun", "i8"),
-        ("done", "i8"),
-        ("waiting_long", "i8"),  # of those who wait for a first start, the predicted-long ones
-        ("left", "i8"),  # budget left in this batch
-        ("decoding", "i8"),  # requests that decode in this batch
-        ("joining", "i8"),  # and with those whose prefill it completes
-        ("fresh", "i8"),  # the first decoding request that has no token yet
-        (
-            "partial",
-            "i8",
-        ),  # the prefill under way or -1, its prompt tokens still to come, its response tokens still to come
-        ("prompt_left", "i8"),
-        ("partial_rest", "i8"),
-        ("live", "i8"),  # KV tokens of the requests in flight: now, and once they end
-        ("reserved", "i8"),
-        ("evicted", "i8"),  # height of the stack of evicted requests
-        ("busy", "f8"),  # totals of the run
-        ("batches", "i8"),
-        ("tokens", "i8"),
-        ("peak_kv_tokens", "i8"),
-        ("kv_overflows", "i8"),
-        ("blocked_admissions", "i8"),
-        ("promoted", "i8"),
-        ("aged", "i8"),
-        ("evictions", "i8"),
-        ("readmissions", "i8"),
-    ]
-)
-"""What the loop counts, in one record; a run's totals are what it holds at the end."""
-
-REQUEST = np.dtype(
-    [
-        ("arrival", "f8"),
-        ("start", "f8"),  # these four are NaN until they come
-        ("prefill_end", "f8"),
-        ("first_token", "f8"),
-        ("finish", "f8"),
-        ("prompt", "i8"),
-        ("response", "i8"),
-        ("next", "i8"),  # who waits after it in its queue
-        ("predicted_long", "?"),
-        ("promoted", "?"),
-    ],
-    align=True,
-)
-"""A request. They are numbered in order of arrival."""
-
-SHARE = np.dtype([("id", "i8"), ("rest", "i8")])
-"""A request that decodes or was evicted, and its response tokens still to come."""
+from qba.engine.memory import NO_NEED, NOBODY, Table, borrow, built_in
+from qba.engine.stretch import note_first_tokens, repeat
+from qba.policies import COUNTER, DEBT, LONG, PROMOTED, SHORT
 
 PROMPT, CHUNK, RESERVE_ALL = (KV_PROJECTIONS.index(name) for name in ("prompt", "chunk", "reserve-all"))
-
-
-ENGINE = np.dtype(
-    [
-        ("token_budget", "i8"),
-        ("decode_block", "i8"),
-        ("kv_capacity", "i8"),
-        ("kv_safe_tokens", "f8"),
-        ("batch_overhead_s", "f8"),
-        ("token_time_s", "f8"),
-        ("knee_tokens", "f8"),
-        ("kv_projection", "i8"),
-        ("decode_partial", "?"),
-        ("skip", "?"),
-        ("preempt", "?"),
-    ],
-    align=True,
-)
-"""`qba.EngineConfig` as the loop takes it; ``kv_projection`` is the place of its name in `KV_PROJECTIONS`."""
 
 
 @built_in
 def arrive(engine, table, waiting, needs, now):
     """Let the next request join its queue."""
     r = now.arrived
-    long = int(table[r].predicted_long)
-    queues.join(waiting[long], table, r)
+    long = int(table.predicted_long[r])
+    queues.join(waiting, long, table, r)
     now.waiting_long += long
     if engine.skip:
-        queues.set_need(needs, r, need_of(engine, table[r], table[r].response))
+        queues.set_need(needs, r, need_of(engine, table, r, table.response[r]))
     now.arrived += 1
 
 
 @built_in
 def decode(engine, decoding, now):
     """Give the decoding requests their blocks in order; return how many were served and how many finished."""
+    left, block, many = engine.token_budget, engine.decode_block, now.decoding
     served = finished = 0
-    left = engine.token_budget
-    block, many = engine.decode_block, now.decoding
-    while served < many and left > 0:
-        rest = decoding[served].rest
-        take = min(block, rest)
-        if take > left:
-            if not engine.decode_partial:
+    if many * block <= left and now.least - now.given > block:  # a whole block for each, and more to come
+        served = many
+        left -= many * block
+    else:
+        now.least = NO_NEED
+        while served < many:
+            rest = decoding[served].rest - now.given
+            take = min(block, rest)
+            if take > left:
+                if not engine.decode_partial or left == 0:
+                    break
+                take = left
+            decoding[served].rest += block - take
+            left -= take
+            if rest == take:
+                finished += 1
+            else:
+                now.least = min(now.least, decoding[served].rest)
+            served += 1
+            if left == 0:
                 break
-            take = left
-        decoding[served].rest = rest - take
-        left -= take
-        finished += rest == take
-        served += 1
+        for i in range(served, many):
+            decoding[i].rest += block
+            now.least = min(now.least, decoding[i].rest)
+    now.given += block
     now.left = left
     now.live += engine.token_budget - left
     return served, finished
@@ -158,9 +75,10 @@ def prefill(decoding, now, r, prompt, rest):
     now.left -= take
     now.live += take
     if take == prompt:
-        decoding[now.joining].id, decoding[now.joining].rest = r, rest
+        decoding[now.joining].id, decoding[now.joining].rest = r, rest + now.given
+        now.least = min(now.least, rest + now.given)
         now.joining += 1
-        now.partial, now.prompt_left = -1, 0
+        now.partial, now.prompt_left = NOBODY, 0
     else:
         now.partial, now.prompt_left, now.partial_rest = r, prompt - take, rest
 
@@ -178,9 +96,9 @@ def fits(engine, now, need):
 
 
 @built_in
-def need_of(engine, request, rest):
-    """KV tokens that count when a request asks for admission with ``rest`` response tokens still to come."""
-    need = request.prompt + request.response
+def need_of(engine, table, r, rest):
+    """KV tokens that count when request r asks for admission with ``rest`` response tokens still to come."""
+    need = table.prompt[r] + table.response[r]
     return need if engine.kv_projection == RESERVE_ALL else need - rest
 
 
@@ -195,12 +113,12 @@ def readmit(engine, table, decoding, evicted, now):
     while i >= 0 and now.left > 0:
         r, rest = evicted[i].id, evicted[i].rest
         alone = now.joining == 0 and now.partial < 0
-        if alone or fits(engine, now, need_of(engine, table[r], rest)):
+        if alone or fits(engine, now, need_of(engine, table, r, rest)):
             for above in range(i, now.evicted - 1):
                 evicted[above].id, evicted[above].rest = evicted[above + 1].id, evicted[above + 1].rest
             now.evicted -= 1
             now.readmissions += 1
-            whole = table[r].prompt + table[r].response
+            whole = table.prompt[r] + table.response[r]
             now.reserved += whole
             prefill(decoding, now, r, whole - rest, rest)
         else:
@@ -214,24 +132,23 @@ def readmit(engine, table, decoding, evicted, now):
 @built_in
 def admit(rule, state, engine, table, waiting, needs, decoding, now):
     """Let waiting requests in, in the policy's order, while budget is left; false where the policy picks nobody."""
-    queues.rewind(waiting[SHORT])
-    queues.rewind(waiting[LONG])
+    queues.rewind(waiting)
     may_promote, passed_over, aside = True, -1, 0
     while now.left > 0 and now.begun + aside < now.arrived:
         if engine.skip and not fits(engine, now, needs[1]):  # not even the smallest
             now.blocked_admissions += now.arrived - now.begun - aside
             break
         short, long = waiting[SHORT, queues.CURSOR], waiting[LONG, queues.CURSOR]
-        aged = long >= 0 and now.t - table[long].arrival > now.threshold
+        aged = long >= 0 and now.t - table.arrival[long] > now.threshold
         choice = pick(rule, state, short, long, aged and may_promote)
         r = short if choice == SHORT else long
         if r < 0:
             return False
-        queue = waiting[min(choice, LONG)]
-        if not fits(engine, now, need_of(engine, table[r], table[r].response)):
+        c = min(choice, LONG)
+        if not fits(engine, now, need_of(engine, table, r, table.response[r])):
             now.blocked_admissions += r != passed_over
             if engine.skip:
-                queues.put_aside(queue, table)
+                queues.put_aside(waiting, c, table)
                 aside += 1
                 may_promote = may_promote and choice != PROMOTED
             elif choice == PROMOTED and short >= 0:
@@ -239,38 +156,29 @@ def admit(rule, state, engine, table, waiting, needs, decoding, now):
             else:
                 break
             continue
-        queues.take(queue, table)
+        queues.take(waiting, c, table)
         if engine.skip:
-            queues.set_need(needs, r, queues.NO_NEED)
+            queues.set_need(needs, r, NO_NEED)
         if choice != SHORT:
             now.waiting_long -= 1
             now.aged += aged
             now.promoted += choice == PROMOTED
         now.begun += 1
-        now.reserved += table[r].prompt + table[r].response
-        table[r].start, table[r].promoted = now.t, choice == PROMOTED
+        now.reserved += table.prompt[r] + table.response[r]
+        table.start[r], table.promoted[r] = now.t, choice == PROMOTED
         started(rule, state, choice)
-        prefill(decoding, now, r, table[r].prompt, table[r].response)
+        prefill(decoding, now, r, table.prompt[r], table.response[r])
     return True
-
-
-@built_in
-def first_tokens(table, decoding, now, served):
-    """Note the end of the batch where a request was given its first response token."""
-    for i in range(now.fresh, served):
-        request = table[decoding[i].id]
-        if math.isnan(request.first_token):  # else it was evicted since
-            request.first_token = now.t
 
 
 @built_in
 def complete_prefills(rule, state, table, decoding, now):
     """Note the end of the batch that completed a prefill, and tell the policy."""
     for i in range(now.decoding, now.joining):
-        request = table[decoding[i].id]
-        if math.isnan(request.prefill_end):  # else it was evicted since
-            request.prefill_end = now.t
-            prefilled(rule, state, request.predicted_long, request.promoted)
+        r = decoding[i].id
+        if math.isnan(table.prefill_end[r]):  # else it was evicted since
+            table.prefill_end[r] = now.t
+            prefilled(rule, state, table.predicted_long[r], table.promoted[r])
 
 
 @built_in
@@ -279,10 +187,10 @@ def depart(table, decoding, now):
     kept = 0
     for i in range(now.joining):
         r, rest = decoding[i].id, decoding[i].rest
-        if rest == 0:
-            table[r].finish = now.t
-            now.live -= table[r].prompt + table[r].response
-            now.reserved -= table[r].prompt + table[r].response
+        if rest == now.given:
+            table.finish[r] = now.t
+            now.live -= table.prompt[r] + table.response[r]
+            now.reserved -= table.prompt[r] + table.response[r]
         else:
             decoding[kept].id, decoding[kept].rest = r, rest
             kept += 1
@@ -294,11 +202,11 @@ def evict(engine, table, decoding, evicted, now):
     while now.live > engine.kv_capacity and now.decoding + (now.partial >= 0) > 1:
         if now.partial >= 0:
             r, rest = now.partial, now.partial_rest
-            now.partial = -1
+            now.partial = NOBODY
         else:
             now.decoding -= 1
-            r, rest = decoding[now.decoding].id, decoding[now.decoding].rest
-        whole = table[r].prompt + table[r].response
+            r, rest = decoding[now.decoding].id, decoding[now.decoding].rest - now.given
+        whole = table.prompt[r] + table.response[r]
         now.live -= whole - rest - now.prompt_left
         now.reserved -= whole
         now.prompt_left = 0
@@ -306,48 +214,73 @@ def evict(engine, table, decoding, evicted, now):
         now.evicted += 1
         now.evictions += 1
     now.fresh = min(now.fresh, now.decoding)
+    now.least = NO_NEED
+    for i in range(now.decoding):
+        now.least = min(now.least, decoding[i].rest)
+
+
+@built_in
+def note_starts(aging, table, decoding, waits, ring, now, joined, unfinished):
+    """Let the waits of this batch's starts into the sample behind θ, for the boundaries to come."""
+    new_partial = now.partial >= 0 and unfinished < 0
+    for i in range(joined, now.joining + new_partial):
+        r = decoding[i].id if i < now.joining else now.partial
+        if table.predicted_long[r] or not aging.longs_only:
+            wait = table.start[r] - table.arrival[r]
+            if aging.sample == HISTORY:
+                quantile.add(waits, now, aging.level, wait)
+            else:
+                slide(ring, waits, now.lower, wait)
+                now.lower += 1
+    if aging.sample == HISTORY:
+        now.threshold = quantile.value(waits, now, aging.level)
+    else:
+        now.threshold = of_sorted(waits, min(now.lower, len(waits)), aging.level)
 
 
 @compiled
-def run(rule, aging, engine, table, log, ledger):
+def run(rule, aging, engine, memory):
     """Serve all requests; return false where the policy picked from a class of which none waits.
 
-    Fills the times in ``table``, shape (n,), ``log``, shape (batches,), unless that is empty, and ``ledger``, shape (1,).
+    Fills ``memory.made``, ``memory.log``, unless that is empty, and ``memory.ledger``.
     """
-    n = len(table)
-    now = ledger[0]
-    now.partial = -1
-    now.t = table[0].arrival
-    now.threshold = math.nan
-    state = np.zeros(STATE_SIZE, np.int64)
-    waiting = np.full((2, 4), queues.NOBODY)
-    needs = queues.smallest_needs(n if engine.skip else 0)
-    # Every request in flight holds at least one token, and none is let in past the safe limit but one that is alone.
-    decoding = np.empty(min(n, int(engine.kv_safe_tokens)) + 1, SHARE)
-    evicted = np.empty(n if engine.preempt else 0, SHARE)
-
+    given, made = memory.given, memory.made
+    table = Table(
+        borrow(given.arrival),
+        borrow(given.prompt),
+        borrow(given.response),
+        borrow(given.predicted_long),
+        borrow(made.start),
+        borrow(made.prefill_end),
+        borrow(made.first_token),
+        borrow(made.finish),
+        borrow(made.promoted),
+        borrow(memory.next),
+    )
+    log, state = borrow(memory.log), borrow(memory.state)
+    waiting, needs = borrow(memory.waiting), borrow(memory.needs)
+    decoding, evicted = borrow(memory.decoding), borrow(memory.evicted)
+    waits, ring = borrow(memory.waits), borrow(memory.ring)
+    now = borrow(memory.ledger)[0]
+    n = len(table.arrival)
     aged = not math.isnan(aging.level)
-    low, high = [0.0 for _ in range(0)], [0.0 for _ in range(0)]
-    ring, ordered, starts = np.empty(aging.window), np.empty(aging.window), 0
+    now.t = table.arrival[0]
+    now.threshold = math.inf if aged else math.nan
 
     while now.done < n:
         if now.decoding == 0 and now.partial < 0 and now.evicted == 0 and now.begun == now.arrived:
-            now.t = max(now.t, table[now.arrived].arrival)
-        while now.arrived < n and table[now.arrived].arrival <= now.t:
+            now.t = max(now.t, table.arrival[now.arrived])
+        while now.arrived < n and table.arrival[now.arrived] <= now.t:
             arrive(engine, table, waiting, needs, now)
-        if aged:
-            if aging.sample == HISTORY:
-                now.threshold = quantile.value(low, high, aging.level)
-            elif aging.sample == WINDOW:
-                now.threshold = of_sorted(ordered, min(starts, len(ordered)), aging.level)
-            else:
-                oldest_short = queues.NOBODY if aging.longs_only else waiting[SHORT, queues.HEAD]
-                size = now.waiting_long if aging.longs_only else now.arrived - now.begun
-                now.threshold = of_queue(table, oldest_short, waiting[LONG, queues.HEAD], size, now.t, aging.level)
+        if aged and aging.sample == QUEUE:
+            oldest_short = NOBODY if aging.longs_only else waiting[SHORT, queues.HEAD]
+            size = now.waiting_long if aging.longs_only else now.arrived - now.begun
+            now.threshold = of_queue(table, oldest_short, waiting[LONG, queues.HEAD], size, now.t, aging.level)
         if len(log):
             before_batch(log[now.batches], now)
 
         # Decodes first, then the prefill under way, then admissions.
+        boundary, begun, blocked = now.t, now.begun, now.blocked_admissions
         served, finished = decode(engine, decoding, now)
         decoded = engine.token_budget - now.left
         now.joining = now.decoding
@@ -358,17 +291,8 @@ def run(rule, aging, engine, table, log, ledger):
         if others and now.left > 0 and now.begun < now.arrived:
             if not admit(rule, state, engine, table, waiting, needs, decoding, now):
                 return False
-        if aged and aging.sample != QUEUE:
-            new_partial = now.partial >= 0 and unfinished < 0
-            for i in range(joined, now.joining + new_partial):
-                request = table[decoding[i].id if i < now.joining else now.partial]
-                if request.predicted_long or not aging.longs_only:
-                    wait = request.start - request.arrival
-                    if aging.sample == HISTORY:
-                        quantile.add(low, high, aging.level, wait)
-                    else:
-                        slide(ring, ordered, starts, wait)
-                        starts += 1
+        if aged and aging.sample != QUEUE and now.begun > begun:
+            note_starts(aging, table, decoding, waits, ring, now, joined, unfinished)
 
         load = engine.token_budget - now.left
         duration = engine.batch_overhead_s + engine.token_time_s * max(0.0, load - engine.knee_tokens)
@@ -380,9 +304,10 @@ def run(rule, aging, engine, table, log, ledger):
         now.busy += duration
         now.tokens += load
         if served > now.fresh:
-            first_tokens(table, decoding, now, served)
+            note_first_tokens(table, decoding, now, served)
         if now.joining > now.decoding:
             complete_prefills(rule, state, table, decoding, now)
+        settled = finished == 0 and now.joining == now.decoding and now.begun == begun
         if finished:
             depart(table, decoding, now)
         now.fresh = max(now.fresh, served) - finished
@@ -393,6 +318,9 @@ def run(rule, aging, engine, table, log, ledger):
         if len(log):
             after_batch(log[now.batches], now, state, duration, decoded, load - decoded)
         now.batches += 1
+        if not len(log):
+            refused = now.blocked_admissions - blocked if settled else -1
+            repeat(engine, aging, table, waiting, decoding, now, boundary, refused)
     return True
 
 

@@ -7,50 +7,47 @@ again from the oldest at the next boundary.
 
 from __future__ import annotations
 
-import numpy as np
-
-from qba.engine.cache import built_in
+from qba.engine.memory import NOBODY, built_in
 
 HEAD, TAIL, CURSOR, BEFORE = 0, 1, 2, 3
-NOBODY = -1
-NO_NEED = 2**62
 
 
 @built_in
-def join(queue, table, r):
-    """Request r comes last."""
-    table[r].next = NOBODY
-    if queue[HEAD] == NOBODY:
-        queue[HEAD] = r
+def join(waiting, c, table, r):
+    """Request r comes last in queue c."""
+    table.next[r] = NOBODY
+    if waiting[c, HEAD] == NOBODY:
+        waiting[c, HEAD] = r
     else:
-        table[queue[TAIL]].next = r
-    queue[TAIL] = r
+        table.next[waiting[c, TAIL]] = r
+    waiting[c, TAIL] = r
 
 
 @built_in
-def rewind(queue):
-    """Put the cursor on the oldest."""
-    queue[CURSOR], queue[BEFORE] = queue[HEAD], NOBODY
+def rewind(waiting):
+    """Put each cursor on the oldest."""
+    for c in range(2):
+        waiting[c, CURSOR], waiting[c, BEFORE] = waiting[c, HEAD], NOBODY
 
 
 @built_in
-def put_aside(queue, table):
-    """Move the cursor on; the candidate goes on waiting."""
-    queue[BEFORE] = queue[CURSOR]
-    queue[CURSOR] = table[queue[CURSOR]].next
+def put_aside(waiting, c, table):
+    """Move the cursor of queue c on; the candidate goes on waiting."""
+    waiting[c, BEFORE] = waiting[c, CURSOR]
+    waiting[c, CURSOR] = table.next[waiting[c, CURSOR]]
 
 
 @built_in
-def take(queue, table):
-    """Take the candidate out of the queue; the cursor moves on."""
-    after = table[queue[CURSOR]].next
-    if queue[BEFORE] == NOBODY:
-        queue[HEAD] = after
+def take(waiting, c, table):
+    """Take the candidate out of queue c; the cursor moves on."""
+    after = table.next[waiting[c, CURSOR]]
+    if waiting[c, BEFORE] == NOBODY:
+        waiting[c, HEAD] = after
     else:
-        table[queue[BEFORE]].next = after
+        table.next[waiting[c, BEFORE]] = after
     if after == NOBODY:
-        queue[TAIL] = queue[BEFORE]
-    queue[CURSOR] = after
+        waiting[c, TAIL] = waiting[c, BEFORE]
+    waiting[c, CURSOR] = after
 
 
 @built_in
@@ -62,10 +59,10 @@ def by_age(table, a, b, rank):
     while True:
         if b == NOBODY or (a != NOBODY and a < b):
             r = a
-            a = table[a].next
+            a = table.next[a]
         else:
             r = b
-            b = table[b].next
+            b = table.next[b]
         if rank == 0:
             return r, a, b
         rank -= 1
@@ -82,9 +79,3 @@ def set_need(tree, r, need):
     while i > 1:
         i //= 2
         tree[i] = min(tree[2 * i], tree[2 * i + 1])
-
-
-@built_in
-def smallest_needs(n):
-    """Such a tree in which nobody waits."""
-    return np.full(2 * n, NO_NEED)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from qba.config import KV_PROJECTIONS, EngineConfig
+from qba.config import EngineConfig
 from qba.engine import loop
 from qba.engine.aging import HISTORY, QUEUE, WINDOW, Aging
+from qba.engine.memory import BATCH_LOG, Given, allocate, engine_record
 from qba.errors import InputError
 from qba.policies import Policy
 from qba.requests import Requests
@@ -17,7 +18,7 @@ from qba.validate import instance
 
 
 class Run(NamedTuple):
-    """One run as plain arrays of shape (n,), in seconds, and totals, a record of `loop.LEDGER`: what sweeps work on."""
+    """One run as plain arrays of shape (n,), in seconds, and totals, a record of `memory.LEDGER`: what sweeps work on."""
 
     start_s: np.ndarray
     prefill_end_s: np.ndarray
@@ -28,37 +29,15 @@ class Run(NamedTuple):
 
 
 def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndarray | None = None) -> Run:
-    """Run the compiled loop. ``log``: structured array of `loop.BATCH_LOG`, one entry a batch, or None."""
+    """Run the compiled loop. ``log``: structured array of `memory.BATCH_LOG`, one entry a batch, or None."""
     check(requests, policy, config)
-    n = len(requests)
-    table = np.empty(n, loop.REQUEST)
-    table["arrival"], table["prompt"], table["response"] = (
-        requests.arrival_s,
-        requests.prompt_tokens,
-        requests.response_tokens,
-    )
-    table["predicted_long"], table["promoted"] = requests.predicted_long, False
-    table["start"] = table["prefill_end"] = table["first_token"] = table["finish"] = np.nan
-    log = np.empty(0, loop.BATCH_LOG) if log is None else log
-    ledger = np.zeros(1, loop.LEDGER)
-    if not loop.run(policy.rule, _aging(policy), _engine(config), table, log, ledger):
+    aging = _aging(policy)
+    aged = not np.isnan(aging.level)
+    given = Given(requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long)
+    memory = allocate(given, config, log, aged and aging.sample == HISTORY, aging.window if aged else 0)
+    if not loop.run(policy.rule, aging, engine_record(config), memory):
         raise InputError(f"policy {policy.name}: its pick chose a class of which no request waits")
-    columns = (np.ascontiguousarray(table[name]) for name in OUTCOMES)
-    return Run(*columns, ledger[0])
-
-
-OUTCOMES = ("start", "prefill_end", "first_token", "finish", "promoted")
-
-
-def _engine(config: EngineConfig) -> np.void:
-    engine = np.zeros((), loop.ENGINE)
-    for name in loop.ENGINE.names[:7]:
-        engine[name] = getattr(config, name)
-    engine["kv_projection"] = KV_PROJECTIONS.index(config.kv_projection)
-    engine["decode_partial"] = config.decode_partial
-    engine["skip"] = config.on_blocked == "skip"
-    engine["preempt"] = config.on_overflow == "preempt"
-    return engine[()]
+    return Run(*memory.made, memory.ledger[0])
 
 
 def _aging(policy: Policy) -> Aging:
@@ -126,7 +105,7 @@ def simulate(
     run = _run_dataset(requests, policy, config, result)
     if not record:
         return run
-    log = np.zeros(result.totals["batches"], loop.BATCH_LOG)
+    log = np.zeros(result.totals["batches"], BATCH_LOG)
     serve(requests, policy, config, log)
     return run, _batch_dataset(log)
 
