@@ -71,7 +71,7 @@ def save(
                 )
     stamped = dataset.drop_encoding().assign_attrs(
         qba_parameters=_json(parameters, "parameters"),
-        qba_versions=_json({name: _version(name) for name in VERSIONS_OF}, "versions"),
+        qba_versions=_json({name: version(name) for name in VERSIONS_OF}, "versions"),
         qba_sources=_json(sources or {}, "sources"),
         qba_code=code_hash(),
     )
@@ -184,7 +184,7 @@ def _json(value: Mapping[str, Any], what: str) -> str:
         raise InputError(f"{what}: NaN and infinity cannot be stored as JSON; use None or a text") from error
 
 
-def _version(name: str) -> str:
+def version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:  # the package itself, run from a checkout without being installed

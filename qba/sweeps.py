@@ -7,11 +7,14 @@ depends on nothing but the point: not on the executor, its number of workers or 
 from __future__ import annotations
 
 import inspect
+import hashlib
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, fields, replace
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +29,14 @@ from qba.metrics import SUMMARY, summary_values
 from qba.policies import BUILT_IN, PAPER, Policy
 from qba.predictor import mislabel
 from qba.requests import Requests
+from qba.store import Store
 from qba.validate import instance
 from qba.workload import ROOT_SEED, synthetic
 
-RUNS_PER_PIECE = 100
-"""Simulations in one piece of work: about a tenth of a second, long against the cost of handing it out."""
+PIECES, LEAST_RUNS, MOST_RUNS = 64, 40, 1500
+"""Pieces of work that a grid is cut into, and the least and the most simulations in one. The least take some hundredths of a
+second, long against the cost of handing them to a thread; the most about a second, long against that of a cluster. The cut
+depends on the grid alone, so that a store can be gone on with elsewhere."""
 
 AXIS_TEXT = {
     "rate": ("requests/s", "arrival rate"),
@@ -72,6 +78,7 @@ def sweep(
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
     progress: bool = True,
+    store: str | Path | None = None,
     **axes: Sequence[float | str | LengthDistribution],
 ) -> xr.Dataset:
     """Simulate the synthetic workload on a grid.
@@ -88,6 +95,9 @@ def sweep(
         Where the pieces run. Default: threads on all cores (the compiled loop releases Python's lock). It is left open.
     progress : bool
         Show a progress bar.
+    store : str or Path, optional
+        A folder that keeps each piece once it is finished, written whole or not at all (see `qba.store`). The same call
+        after an interrupt goes on there and gives the same to the last bit; any other call is refused.
     **axes : sequence of float, str or LengthDistribution
         More dimensions: parameters of `qba.synthetic`, ``short_to_long`` and ``long_to_short`` (prediction errors), fields
         of `EngineConfig`, or parameters of the policies. A policy without the parameter is the same all along that axis.
@@ -118,12 +128,13 @@ def sweep(
     pieces = [
         (group, block)
         for group in groups.values()
-        for block in _blocks(range(len(seeds)), max(1, RUNS_PER_PIECE // len(group)))
+        for block in _blocks(range(len(seeds)), max(1, runs_per_piece(len(unique) * len(seeds)) // len(group)))
     ]
+    kept = store and Store(store, {"cases": _digest(unique), "seeds": _digest(seeds), "root_seed": str(ROOT_SEED)})
 
     values = np.empty((len(unique), len(seeds), len(SUMMARY)))
     tasks = [(([unique[i] for i in group], [seeds[j] for j in block]), np.ix_(group, block)) for group, block in pieces]
-    run_pieces(serve_cases, tasks, values, executor, progress)
+    run_pieces(serve_cases, tasks, values, executor, progress, kept)
     values = values[[place[case] for case in cases]]
     shape = (len(policies), *(len(v) for v in grid.values()), len(seeds))
     texts = {name: [repr(law) for law in grid[name]] for name in LENGTH_AXES if name in grid}
@@ -160,7 +171,8 @@ def replay(
     if not windows:
         raise InputError("replay: windows is empty, but at least one window of requests is needed")
     values = np.empty((len(policies), len(windows), len(SUMMARY)))
-    blocks = _blocks(range(len(windows)), max(1, RUNS_PER_PIECE // len(policies)))
+    size = runs_per_piece(len(windows) * len(policies)) // len(policies)
+    blocks = _blocks(range(len(windows)), max(1, size))
     everyone = range(len(policies))
     tasks = [((policies, config, [windows[j] for j in block]), np.ix_(everyone, block)) for block in blocks]
     run_pieces(_serve_windows, tasks, values, executor, progress)
@@ -196,21 +208,47 @@ def run_pieces(
     values: np.ndarray,
     executor: Executor | None,
     progress: bool,
+    store: Store | None = None,
 ) -> None:
-    """Run the tasks ((arguments, place) pairs) and write each result to its place in ``values``."""
+    """Run the tasks ((arguments, place) pairs) and write each result to its place in ``values``.
+
+    With a store, what it holds is not run again, and what is finished is kept at once.
+    """
     if executor is None:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            return run_pieces(function, tasks, values, threads, progress)
-    futures = {executor.submit(function, *arguments): place for arguments, place in tasks}
-    try:
-        with tqdm(total=values.shape[0] * values.shape[1], unit="run", disable=not progress, leave=False) as bar:
+            return run_pieces(function, tasks, values, threads, progress, store)
+    futures: dict[Future, tuple[int, tuple]] = {}
+    total, done = values.shape[0] * values.shape[1], 0
+    with tqdm(total=total, unit="run", disable=not progress, leave=False) as bar:
+        try:
+            for piece, (arguments, place) in enumerate(tasks):
+                known = store.load(piece, values[place].shape) if store else None
+                if known is None:
+                    futures[executor.submit(function, *arguments)] = piece, place
+                else:
+                    values[place] = known
+                    done += known.shape[0] * known.shape[1]
+                    bar.update(known.shape[0] * known.shape[1])
             for future in as_completed(futures):
+                piece, place = futures[future]
                 result = future.result()
-                values[futures[future]] = result
+                values[place] = result
+                if store:
+                    store.save(piece, result)
+                done += result.shape[0] * result.shape[1]
                 bar.update(result.shape[0] * result.shape[1])
-    finally:
-        for future in futures:
-            future.cancel()  # after an error or an interrupt, what has not started need not
+        except KeyboardInterrupt:
+            kept = f"kept in {store.folder}; the same call goes on there" if store else "lost (store= keeps them)"
+            print(f"\ninterrupted after {done:,} of {total:,} runs: {kept}", file=sys.stderr)
+            raise
+        finally:
+            for future in futures:
+                future.cancel()  # after an error or an interrupt, what has not started need not
+
+
+def runs_per_piece(runs: int) -> int:
+    """Simulations in one piece of so many."""
+    return min(MOST_RUNS, max(LEAST_RUNS, runs // PIECES))
 
 
 def _case(policy: Policy, point: Mapping[str, float], config: EngineConfig) -> Case:
@@ -283,6 +321,13 @@ def _array(values: Any, at_least_1d: bool = True) -> np.ndarray:
         return np.atleast_1d(values) if at_least_1d else np.asarray(values)
     except ValueError:
         return np.empty(0)
+
+
+def _digest(things: Iterable[Any]) -> str:
+    """The number of things and a hash of all their texts: what a store is recognised by."""
+    # A representation may round; the fields do not.
+    texts = [f"{thing!r} {astuple(thing) if is_dataclass(thing) else ''}" for thing in things]
+    return f"{len(texts)}, SHA-256 {hashlib.sha256(chr(10).join(texts).encode()).hexdigest()[:16]}"
 
 
 def _labels(policies: Sequence[Policy]) -> list[str]:

@@ -7,12 +7,15 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 import xarray as xr
 
 import qba
 from qba import sweeps as sweep_module
 from qba.lengths import Exponential, LogNormal, Uniform
 from qba.metrics import SUMMARY, summarize
+from qba.order_statistics import quantiles
 from qba.sweeps import replay, sweep
 from qba.workload import PROMPT
 
@@ -86,7 +89,7 @@ def test_a_policy_without_the_parameter_is_simulated_once(monkeypatch):
 
 
 def test_results_do_not_depend_on_the_workers(monkeypatch):
-    monkeypatch.setattr(sweep_module, "RUNS_PER_PIECE", 5)  # many pieces, of uneven size
+    monkeypatch.setattr(sweep_module, "MOST_RUNS", 5)  # many pieces, of uneven size
     arguments = {"policies": ALL, "rate": [5, 9], "seeds": 7, "progress": False, "horizon_s": [10]}
     one, three = ThreadPoolExecutor(1), ThreadPoolExecutor(3)
     tables = [sweep(**arguments), sweep(**arguments, executor=one), sweep(**arguments, executor=three)]
@@ -116,7 +119,7 @@ def test_policies_of_one_class_are_told_apart():
 
 
 def test_an_error_in_a_piece_reaches_the_caller_and_cancels_the_rest(monkeypatch):
-    monkeypatch.setattr(sweep_module, "RUNS_PER_PIECE", 1)
+    monkeypatch.setattr(sweep_module, "MOST_RUNS", 1)
     cancelled = []
 
     class Lazy(ThreadPoolExecutor):
@@ -199,3 +202,12 @@ def test_only_a_run_can_be_summarised():
 def test_replay_needs_windows():
     with pytest.raises(qba.InputError, match="windows is empty"):
         replay([], ALL)
+
+
+@given(
+    st.lists(st.floats(0, 1e6) | st.integers(0, 9), min_size=1, max_size=60),
+    st.lists(st.floats(0, 1), min_size=1, max_size=4),
+)
+def test_quantiles_are_numpys_to_the_last_bit(sample, levels):
+    for values in (np.array(sample, dtype=float), np.array(sample).astype(np.int64)):
+        assert quantiles(values, levels) == np.quantile(values, levels).tolist()
