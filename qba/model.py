@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -25,7 +26,7 @@ FRACTION_RATES = (25, 27, 29, 31, 33)
 
 
 def calibrate(
-    rate: float = CALIBRATION_RATE, seeds: int = 100, config: EngineConfig = EngineConfig()
+    rate: float = CALIBRATION_RATE, seeds: int = 100, config: EngineConfig = EngineConfig(), **workload: Any
 ) -> tuple[ServiceMoments, dict[str, int]]:
     """Service moments and effective parallelism from FCFS at one load, all replications pooled.
 
@@ -36,6 +37,8 @@ def calibrate(
     seeds : int
         Replications.
     config : EngineConfig
+    **workload
+        Parameters of `qba.synthetic`.
 
     Returns
     -------
@@ -45,7 +48,7 @@ def calibrate(
         n by ``"formula"`` (paper, section II-B1, with n_safe = M_safe / (E[P] + E[D]/2)) and ``"matched"`` (the n whose
         FCFS wait comes nearest the simulated one).
     """
-    workloads = [synthetic(rate, seed) for seed in range(seeds)]
+    workloads = [synthetic(rate, seed, **workload) for seed in range(seeds)]
     runs = [serve(requests, FCFS(), config) for requests in workloads]
 
     def pooled(source: Sequence, name: str) -> np.ndarray:
@@ -68,6 +71,10 @@ def reduced_model(
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
     progress: bool = True,
+    *,
+    aging: AA = AA(),
+    quota: QBA = QBA(),
+    **workload: Any,
 ) -> xr.Dataset:
     """Mean waits of the four policies in the reduced model, for each closure and each choice of parallelism.
 
@@ -79,6 +86,10 @@ def reduced_model(
         Replications behind the calibration and behind each promoted fraction.
     config, executor, progress
         As in `qba.sweep`.
+    aging, quota : AA, QBA
+        The policies whose promoted fractions are measured.
+    **workload
+        Parameters of `qba.synthetic`.
 
     Returns
     -------
@@ -88,8 +99,11 @@ def reduced_model(
         ``fraction`` over (aging_policy, fraction_rate), as measured; the calibrated moments and servers.
     """
     rate = np.atleast_1d(rate).astype(float)
-    moments, servers = calibrate(seeds=seeds, config=config)
-    measured = sweep([AA(), QBA()], FRACTION_RATES, seeds, config, executor, progress)
+    moments, servers = calibrate(seeds=seeds, config=config, **workload)
+    axes = {name: [value] for name, value in workload.items()}
+    measured = sweep([aging, quota], FRACTION_RATES, seeds, config, executor, progress, **axes).squeeze(
+        list(axes), drop=True
+    )
     fraction = np.stack(
         [
             measured.aged_fraction.sel(policy="AA").mean("seed"),

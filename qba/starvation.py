@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -89,6 +91,9 @@ def promotion_delay(
     config: EngineConfig = EngineConfig(),
     executor: Executor | None = None,
     progress: bool = True,
+    *,
+    policy: QBA = QBA(),
+    **workload: Any,
 ) -> xr.Dataset:
     """The worst overtaking in each run of QBA on the synthetic workload.
 
@@ -102,6 +107,10 @@ def promotion_delay(
         Replications.
     config, executor, progress
         As in `qba.sweep`.
+    policy : QBA
+        Its other parameters.
+    **workload
+        Parameters of `qba.synthetic`.
 
     Returns
     -------
@@ -111,7 +120,12 @@ def promotion_delay(
     seeds = check_seeds(seeds)
     quota = np.atleast_1d(quota).tolist()
     values = np.empty((len(quota), len(seeds), len(STATISTICS)))
-    tasks = [((k, seed, rate, config), np.ix_([i], [j])) for i, k in enumerate(quota) for j, seed in enumerate(seeds)]
+    synthetic_of = {"rate": rate} | workload
+    tasks = [
+        ((replace(policy, quota=k), synthetic_of, seed, config), np.ix_([i], [j]))
+        for i, k in enumerate(quota)
+        for j, seed in enumerate(seeds)
+    ]
     run_pieces(_worst, tasks, values, executor, progress)
     statistics = {
         name: (("quota", "seed"), values[..., i], {"units": "1", "long_name": text})
@@ -119,7 +133,7 @@ def promotion_delay(
     }
     stream = (
         "stream_length",
-        [held_back(n) for n in STREAM_LENGTHS],
+        [held_back(n, config, policy) for n in STREAM_LENGTHS],
         {"units": "1", "long_name": "predicted-short admissions ahead of one due request in a stream made for it"},
     )
 
@@ -136,7 +150,7 @@ def promotion_delay(
         attrs={
             "policies": "QBA",
             "engine": repr(config),
-            "workload": f"synthetic(rate={rate})",
+            "workload": f"synthetic({', '.join(f'{name}={value}' for name, value in synthetic_of.items())})",
             "root_seed": ROOT_SEED,
         },
     )
@@ -145,25 +159,26 @@ def promotion_delay(
 STREAM_LENGTHS = (50, 100, 200, 400)
 
 
-def held_back(stream_length: int) -> int:
+def held_back(stream_length: int, config: EngineConfig = EngineConfig(), policy: QBA = QBA()) -> int:
     """How many predicted-short requests go ahead of one whose promotion is due, in a stream made for it (quota 1).
 
     The predicted-long prompt fills the KV-safe limit alone, and a short request a second keeps the cache from being empty,
-    so it is passed over until the stream ends: the count grows with the stream, whatever the quota.
+    so it is passed over until the stream ends: the count grows with the stream, whatever the quota. Only the options of
+    ``config`` and ``policy`` count.
     """
     shorts = range(1, stream_length + 1)
     requests = Requests(
         arrival_s=[0, 0.5, *shorts],
-        prompt_tokens=[1, 8, *[1 for _ in shorts]],
+        prompt_tokens=[1, 7 if config.kv_projection == "reserve-all" else 8, *[1 for _ in shorts]],
         response_tokens=[1, 1, *[2 for _ in shorts]],
         predicted_long=[False, True, *[False for _ in shorts]],
     )
-    engine = EngineConfig(token_budget=4, decode_block=1, kv_capacity=8, kv_safety=1.0, batch_overhead_s=1.0)
-    return int(overtakes(*simulate(requests, QBA(quota=1), engine, record=True)).past_due.item())
+    engine = replace(config, token_budget=4, decode_block=1, kv_capacity=9, kv_safety=8 / 9, batch_overhead_s=1.0)
+    return int(overtakes(*simulate(requests, replace(policy, quota=1), engine, record=True)).past_due.item())
 
 
-def _worst(quota: int, seed: int, rate: float, config: EngineConfig) -> np.ndarray:
-    found = overtakes(*simulate(synthetic(rate, seed), QBA(quota=quota), config, record=True))
+def _worst(policy: QBA, workload: dict[str, Any], seed: int, config: EngineConfig) -> np.ndarray:
+    found = overtakes(*simulate(synthetic(seed=seed, **workload), policy, config, record=True))
     passed = found.past_due.values
     worst = (found.before_due.values.max(), passed.max(), np.mean(passed > 0), found.largest_batch.item())
     return np.array(worst, dtype=float).reshape(1, 1, -1)

@@ -60,7 +60,7 @@ class Finding:
 
     ``reproduced`` is our number, or for a statement a short text; ``low`` and ``high`` are the ends of the number's 95 %
     interval. These, ``standard_error`` and ``combined_se_distance`` are None where there is none to give. ``comparisons``
-    are a statement's, the tightest first.
+    are a statement's, the tightest first. ``would_be``: how a row that needs data is graded on the stand-in; None for others.
     """
 
     status: str
@@ -71,6 +71,7 @@ class Finding:
     low: float | None = None
     high: float | None = None
     comparisons: tuple[Comparison, ...] = ()
+    would_be: str | None = None
 
 
 def grade_number(value: float, paper: float) -> str:

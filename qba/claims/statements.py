@@ -8,7 +8,17 @@ import numpy as np
 import xarray as xr
 
 from qba.azure import windows_in_order
-from qba.claims.evidence import MOST, NEEDS_DATA, Finding, Statement, number, significantly_below
+from qba.claims.evidence import (
+    CLOSE,
+    MOST,
+    NEEDS_DATA,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    Finding,
+    Statement,
+    number,
+    significantly_below,
+)
 from qba.claims.rows import CLAIMS, L99, P99, S99, Claim, Results, W
 
 AGING_QUANTILE, QUOTA = 0.8, 5
@@ -315,7 +325,10 @@ def _(r):
     found = windows_in_order(r["azure_standin"])
     counts = {name: int(found[name]) for name in ("wait_mean", "true_long_p99", "windows")}
     text = f"W in {counts['wait_mean']} of {counts['windows']} windows, L99 in {counts['true_long_p99']}"
-    return Finding(NEEDS_DATA, text, note="counted on a generated stand-in for the 2024 trace week")
+    share = min(counts["wait_mean"], counts["true_long_p99"]) / counts["windows"]
+    grade = REPRODUCED if share == 1 else CLOSE if share >= MOST else NOT_REPRODUCED
+    note = f"counted on a generated stand-in for the 2024 trace week; if it counted: {grade}"
+    return Finding(NEEDS_DATA, text, note=note, would_be=grade)
 
 
 @statement("S23", "No aged predicted-long request can be postponed for ever while k is finite")
