@@ -16,7 +16,7 @@ endif
 
 PIP_INSTALL := .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps
 
-.PHONY: help reproduce test bench lab notebooks lock clean
+.PHONY: help reproduce beyond test bench lab notebooks lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -24,11 +24,14 @@ help: ## show this list
 reproduce: $(STAMP) ## every figure and table of the paper at full size, into results/
 	@.venv/bin/python -m qba reproduce
 
+beyond: $(STAMP) ## the studies beyond the paper, calibration and robustness, into results/ (some 30 minutes)
+	@.venv/bin/python -m qba reproduce --beyond
+
 test: $(STAMP) ## all tests, and every notebook run again and compared with what it shows
 	@.venv/bin/python -m pytest --nbval --nbval-current-env tests notebooks
 
-bench: $(STAMP) ## how fast the engine is on this machine
-	@.venv/bin/python -m pytest --benchmark-only tests/benchmarks
+bench: $(STAMP) ## how fast it is on this machine, beside C, SimPy and plain Python (ten minutes)
+	@.venv/bin/python tests/benchmarks/speed.py
 
 lab: $(STAMP) ## the notebooks in JupyterLab
 	@.venv/bin/python -m jupyterlab notebooks
@@ -43,7 +46,7 @@ lock: ## resolve requirements.lock anew (needs uv; LOCK_OPTIONS=--upgrade takes 
 	    --custom-compile-command "make lock" $(LOCK_OPTIONS)
 
 clean: ## remove .venv, caches and downloaded data; results stay
-	rm -rf .venv .pytest_cache .hypothesis .benchmarks build dist qba.egg-info
+	rm -rf .venv .pytest_cache .hypothesis build dist qba.egg-info
 	find qba tests notebooks -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
 	@git clean -fdXq data || echo "data/ is left as it is: without git, what was downloaded is not known"
 

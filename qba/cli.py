@@ -64,6 +64,10 @@ def _parser() -> Parser:
     reproduce = commands.add_parser("reproduce", help="run the whole study into the results folder")
     reproduce.add_argument("--seeds", type=int, default=100, help="replications of each synthetic point (default: 100)")
     reproduce.add_argument("--results", type=Path, help="another results folder (default: results/)")
+    reproduce.add_argument(
+        "--beyond", action="store_true",
+        help="instead, the studies beyond the paper (calibration, robustness), some thirty minutes",
+    )  # fmt: skip
     reproduce.set_defaults(command=_reproduce)
 
     notebook = commands.add_parser("notebook", help="run one notebook with parameters, checked")
@@ -122,7 +126,7 @@ def _use_results(folder: Path | None) -> Path:
 
 def _reproduce(options: argparse.Namespace) -> None:
     from qba.paths import repository
-    from qba.reproduce import FULL_SEEDS, reproduce
+    from qba.reproduce import FULL_SEEDS, beyond_the_paper, reproduce
     from qba.validate import whole_number
 
     whole_number("reproduce", "seeds", options.seeds, at_least=2)
@@ -131,7 +135,14 @@ def _reproduce(options: argparse.Namespace) -> None:
         raise InputError(
             f"--seeds {options.seeds} would overwrite the published results; name another folder: --results DIR"
         )
-    reproduce(options.seeds, say=lambda line: print(line, flush=True))
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    if options.beyond:
+        beyond_the_paper(say)
+    else:
+        reproduce(options.seeds, say)
 
 
 def _notebook(options: argparse.Namespace) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 import xarray as xr
 
 from qba import azure, claims, figures, labels, report
+from qba.calibrate import FAMILIES
+from qba.errors import InputError
 from qba.notebooks import run_notebook
 from qba.paths import repository, results_dir
 from qba.results import KEEPS, atomic_write, load, save, stale
+from qba.robustness import RATES, READINGS
 from qba.tables import table2_text
 from qba.traces import DownloadError, MissingTraceError, fetch_azure_2023
 
@@ -29,13 +32,15 @@ class Study:
     parameters: dict[str, Any] = field(default_factory=dict)
     promises: tuple[str, ...] = ()
     takes_seeds: bool = True
+    beyond: bool = False
+    """Whether it asks more than the paper does, and takes minutes: it then runs by itself (`beyond_the_paper`)."""
 
 
 STUDIES: dict[str, Study] = {
     "00_setup": Study(takes_seeds=False),
     "01_load_sweep": Study(
         {
-            "rates": list(range(26, 41)),
+            "rates": list(RATES),
             "output": "load_sweep.nc",
             "model_output": "theory.nc",
             "error_output": "model_error.nc",
@@ -61,8 +66,33 @@ STUDIES: dict[str, Study] = {
     "03_prediction_errors": Study({"output": "prediction_errors.nc"}, ("prediction_errors.nc",)),
     "04_azure_validation": Study({"windows": 100, "output": "azure_standin.nc"}, ("azure_standin.nc",), False),
     "05_scorecard": Study(takes_seeds=False),
+    "06_calibration": Study(
+        {
+            "families": list(FAMILIES),
+            "seeds": 200,
+            "refining_seeds": 400,
+            "fresh_seeds": 300,
+            "points": 6,
+            "output": "calibration.nc",
+        },
+        ("calibration.nc",),
+        takes_seeds=False,
+        beyond=True,
+    ),
+    "07_robustness": Study(
+        {
+            "readings": [reading.name for reading in READINGS],
+            "seeds": FULL_SEEDS,
+            "windows": 100,
+            "refit_seeds": 60,
+            "output": "robustness.nc",
+        },
+        ("robustness.nc",),
+        takes_seeds=False,
+        beyond=True,
+    ),
 }
-"""Every notebook of the study, in order. The last only shows what the others and the steps between have written."""
+"""Every notebook of the study, in order. 05 only shows what those before it and the steps between have written."""
 
 
 def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> list[claims.Row]:
@@ -91,18 +121,19 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
     folder = results_dir()
     atomic_write(folder / ".writable", "")  # better refused now than after minutes of work
     (folder / ".writable").unlink()
-    say(f"reproducing the paper into {_shown(folder)}: {seeds} seeds a point, {len(STUDIES)} notebooks")
+    studies = {name: study for name, study in STUDIES.items() if not study.beyond}
+    say(f"reproducing the paper into {_shown(folder)}: {seeds} seeds a point, {len(studies)} notebooks")
     replay_2023(folder, say)
     compare_labels(folder, say)
     for name, study in STUDIES.items():
+        if study.beyond:
+            for file in (*study.promises, f"notebooks/{name}.ipynb"):
+                keep(folder, file)
+            say(f"  {name:<22} kept as published (make beyond runs it)")
+            continue
         if name == "05_scorecard":
             rows = write_accounts(folder)
-        started = time.monotonic()
-        parameters = study.parameters | ({"seeds": seeds} if study.takes_seeds else {})
-        output = folder / "notebooks" / f"{name}.ipynb"
-        run_notebook(name, output, parameters, promised=study.promises, progress=sys.stderr.isatty())
-        made = ", ".join(study.promises) or "shown only"
-        say(f"  {name:<22} {time.monotonic() - started:5.1f} s   {made}")
+        _run(folder, name, study.parameters | ({"seeds": seeds} if study.takes_seeds else {}), say)
     started = time.monotonic()
     drawn = figures.draw_all(folder)
     page = report.write_report(folder)
@@ -111,6 +142,48 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
     say_results(folder, rows, say)
     say(f"done in {time.monotonic() - began:.0f} s; open {_shown(page)}")
     return rows
+
+
+def beyond_the_paper(say: Callable[[str], None] = print) -> None:
+    """Run the studies that ask more than the paper: which workload, and what hangs on a reading. Some thirty minutes.
+
+    Parameters
+    ----------
+    say : callable
+        Takes each line of the account.
+
+    Raises
+    ------
+    InputError
+        If the results folder cannot be written.
+    NotebookError
+        If a notebook fails.
+    """
+    folder = results_dir()
+    for name, study in STUDIES.items():
+        if study.beyond:
+            _run(folder, name, study.parameters, say)
+    figures.draw_all(folder)
+    say(f"done; open {_shown(report.write_report(folder))}")
+
+
+def _run(folder: Path, name: str, parameters: dict[str, Any], say: Callable[[str], None]) -> None:
+    started = time.monotonic()
+    promises = STUDIES[name].promises
+    output = folder / "notebooks" / f"{name}.ipynb"
+    run_notebook(name, output, parameters, promised=promises, progress=sys.stderr.isatty())
+    say(f"  {name:<22} {time.monotonic() - started:5.1f} s   {', '.join(promises) or 'shown only'}")
+
+
+def keep(folder: Path, file: str) -> Path:
+    """See to it that a published file lies in a results folder: another folder begins with the repository's."""
+    target = folder / file
+    if not target.exists():
+        published = repository() / "results" / file
+        if not published.exists():
+            raise InputError(f"{published}: no such file; make reproduce writes the results")
+        atomic_write(target, published.read_bytes())
+    return target
 
 
 def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
@@ -145,12 +218,7 @@ def make_or_keep(
         studies = make()
     except (DownloadError, MissingTraceError) as problem:
         for name in names:
-            target = folder / f"{name}.nc"
-            if not target.exists():  # another results folder begins with the repository's
-                published = repository() / "results" / target.name
-                load(published)  # raises where there is none to keep
-                atomic_write(target, published.read_bytes())
-            load(target)  # raises where it is damaged
+            load(keep(folder, f"{name}.nc"))  # raises where it is damaged
         say(f"  {files} kept as published: {problem}")
         if any(stale(folder / f"{name}.nc") for name in names):
             say("  but made by other code than the present: replay the real traces to renew them")

@@ -158,3 +158,38 @@ def summaries_text(summaries: Mapping[str, xr.Dataset]) -> str:
         throughput, overflows = summary.throughput_tokens_per_s.item(), summary.kv_overflows.item()
         lines.append(f"{name:<8}{waits}{throughput:>11,.0f}{overflows:>11,}")
     return "\n".join(lines)
+
+
+def families_text(study: xr.Dataset) -> str:
+    """The families of `qba.calibrate.identify.calibration_study` at their best: parameters ± 95 %, and how near they come."""
+    names = [str(name) for name in study.parameter.values]
+    lines = []
+    for family in study.family.values:
+        one = study.sel(family=family)
+        lines.append(
+            f"{family}: {int(one.free)} free, rms {float(one.rms):.3f}, sum of squares {float(one.cost):.1f}, "
+            f"paired {float(one.paired_chi_square):.0f}"
+        )
+        values = [
+            (name, float(one.parameter_value.sel(parameter=name)), float(one.parameter_error.sel(parameter=name)))
+            for name in names
+        ]
+        lines.append(
+            "    "
+            + ", ".join(f"{name} {v:.4g}" + (f" ± {e * v:.2g}" if e == e else "") for name, v, e in values if v == v)
+        )
+    return "\n".join(lines)
+
+
+def verdicts_text(study: xr.Dataset) -> str:
+    """Of `qba.robustness.robustness_study`: how many claims each reading reproduces, and how near it comes to the numbers."""
+    lines = [f"{'reading':<24}{'reproduced':>11}{'close':>7}{'not':>5}{'rms':>8}    mean lengths fitted: the same"]
+    for reading in study.reading.values:
+        cells = []
+        for workload in study.workload.values:
+            one = study.sel(workload=workload, reading=reading)
+            if float(one.rms) == float(one.rms):
+                counts = [int((one.verdict == code).sum()) for code in range(3)]
+                cells.append("{:>11}{:>7}{:>5}{:>8.3f}".format(*counts, float(one.rms)))
+        lines.append(f"{reading:<24}" + "    ".join(cells))
+    return "\n".join(lines)

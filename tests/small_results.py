@@ -115,6 +115,28 @@ def make_precision() -> xr.Dataset:
     return make({"quantity": quantities} | axes, ("half_width",)).assign_attrs(rate=32, replications=100)
 
 
+def make_calibration() -> xr.Dataset:
+    families, rows = ["exponential, lognormal", "gamma, lognormal"], ["N01", "N02", "N17"]
+    study = make({"family": families, "row": rows}, ("log_error", "row_error"))
+    study["log_error"] = study.log_error - 4
+    for name, values in {"horizon_s_held": [60.0, 200.0, 400.0], "prompt_cv_held": [0.4, 1.0]}.items():
+        study = study.merge(make({name: values}, (f"{name}_cost", f"{name}_rms")))
+    held = make({"held_out": ["N01", "N02"], "row": rows}, ("held_out_log_error", "held_out_row_error")) / 20
+    study = study.merge(held.assign(shown=held.held_out != held.row))
+    for name in study.variables:
+        study[name].attrs = attributes(str(name))
+    return study.assign_attrs(examined="gamma, lognormal", fresh_seeds=3)
+
+
+def make_robustness() -> xr.Dataset:
+    coords = {"workload": ["default", "refitted"], "reading": ["default", "KV: chunk"], "claim": ["N01", "S01", "S02"]}
+    study = make(coords, ("value",)).merge(make({k: coords[k] for k in ("workload", "reading")}, ("rms",)))
+    study.rms[1, 0] = np.nan
+    codes = (np.arange(12) % 4).astype(np.int8).reshape(2, 2, 3)
+    study["verdict"] = (tuple(coords), codes, attributes("verdict"))
+    return study.assign_attrs(seeds=3, windows=4)
+
+
 def make_scorecard() -> list[dict[str, Any]]:
     tightest = {
         "text": "A below B", "where": "rate 26", "value": 0.3, "low": 0.1, "high": 0.5, "unit": "s", "margin": 0.5, "seeds": 119,
@@ -149,6 +171,7 @@ def write_results(folder: Path) -> Path:
         "load_sweep": make_load_sweep(), "sensitivity": make_sensitivity(), "theory": make_theory(),
         "prediction_errors": make_prediction_errors(), "azure_standin": make_azure_standin(),
         "azure_2023": make_azure_2023(), "horizon": make_horizon(), "precision": make_precision(),
+        "calibration": make_calibration(), "robustness": make_robustness(),
         **make_azure_labels(), **make_model_error(),
     }  # fmt: skip
     for name, dataset in datasets.items():

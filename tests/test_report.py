@@ -91,7 +91,7 @@ def test_every_figure_has_a_place_a_caption_and_a_specification(page: Page):
 def test_the_page_draws_the_published_figures(page: Page, folder: Path):
     (charts,) = [json.loads(script) for script in page.scripts if script.startswith('{"config"')]
     read = figures.reader(folder)
-    for name in ("fig2b", "table2"):
+    for name in ("fig2b", "fig3b"):
         svg = vl_convert.vegalite_to_svg(charts["specs"][name] | {"config": charts["config"]})
         assert svg.strip() == figures.to_svg(figures.draw(name, read)).strip()
 

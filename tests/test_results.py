@@ -16,6 +16,7 @@ import xarray as xr
 from qba import results
 from qba.errors import InputError
 from qba.paths import PACKAGE, repository
+from qba.reproduce import STUDIES
 
 PARAMETERS = {"rate": [26.0, 32.0], "seeds": 3, "policies": ["FCFS", "QBA"]}
 
@@ -283,7 +284,9 @@ def test_a_file_without_a_code_hash_is_stale(tmp_path: Path):
 
 
 def test_published_results_were_made_by_this_code():
-    published = sorted((repository() / "results").glob("*.nc"))
+    # Those that take long to make are held to numbers computed anew (test_calibrate.py, test_robustness.py).
+    beyond = {file for study in STUDIES.values() if study.beyond for file in study.promises}
+    published = sorted(path for path in (repository() / "results").glob("*.nc") if path.name not in beyond)
     assert published, "results/ holds no dataset"
     assert [reason for path in published if (reason := results.stale(path))] == []
 

@@ -16,7 +16,7 @@ import vl_convert
 
 from qba.claims import read_scorecard
 from qba.errors import InputError
-from qba.figures import azure, labels, model, paper, precision, ratios
+from qba.figures import azure, calibration, labels, model, paper, precision, ratios, robustness
 from qba.figures.style import THEME
 from qba.paths import results_dir as default_results_dir
 from qba.results import atomic_write, load
@@ -98,6 +98,7 @@ FIGURES: dict[str, Figure] = {
         ("azure_standin",), azure.table2, "Table II",
         "The paper's production-trace study on a stand-in for its trace, which is not to be had: see the subtitle. "
         "Each dot is one window of traffic.",
+        interactive=False,
     ),
     "azure_2023": Figure(
         ("azure_2023",), azure.azure_2023, "Azure 2023",
@@ -142,6 +143,26 @@ FIGURES: dict[str, Figure] = {
     "excerpt_fit": Figure(
         ("azure_excerpt",), labels.excerpt_fit, "Stand-in and excerpt",
         "The stand-in for the week of 2024 against a public excerpt of it.",
+        interactive=False,
+    ),
+    "calibration": Figure(
+        ("calibration",), calibration.residuals, "Calibration",
+        "How far each family of workloads, at its best, stays from each of the paper's numbers.",
+        interactive=False,
+    ),
+    "profiles": Figure(
+        ("calibration",), calibration.profiles, "Profiles",
+        "How the best fit worsens as one parameter is held.",
+        interactive=False,
+    ),
+    "hold_outs": Figure(
+        ("calibration",), calibration.hold_outs, "Hold-outs",
+        "Rows that the fit was not shown, as it predicts them.",
+        interactive=False,
+    ),
+    "robustness": Figure(
+        ("robustness",), robustness.heat_map, "Robustness",
+        "Verdict on every claim under each reading of what the paper leaves open.",
         interactive=False,
     ),
     "scorecard": Figure(
