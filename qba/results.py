@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from qba.paths import PACKAGE
 # so that a new one cannot be forgotten.
 NOT_NUMBERS = {
     "__init__", "__main__", "claims", "cli", "errors", "figures", "notebooks", "paths", "report",
-    "reproduce", "results",
+    "reproduce", "results", "store",
     "tables",
 }  # fmt: skip
 
@@ -77,7 +77,22 @@ def save(
     )
     # xarray would give each array of real numbers a fill value that nothing here needs.
     encoding = {name: {"_FillValue": None} for name, v in stamped.variables.items() if v.dtype.kind == "f"}
-    return atomic_write(path, stamped.to_netcdf(engine="h5netcdf", encoding=encoding))
+    return atomic_write(path, as_bytes(stamped, encoding))
+
+
+def as_bytes(dataset: xr.Dataset, encoding: Mapping[str, Any] | None = None) -> bytes | memoryview:
+    """The dataset as the content of a netCDF-4 file."""
+    with _own_locks():
+        return dataset.to_netcdf(engine="h5netcdf", encoding=encoding)
+
+
+def _own_locks() -> AbstractContextManager:
+    """While a Dask client is open, xarray would ask its cluster for locks on files that only this process sees."""
+    try:
+        import dask
+    except ImportError:
+        return nullcontext()
+    return dask.config.set(scheduler="threads")
 
 
 def load(path: str | Path) -> xr.Dataset:
@@ -149,7 +164,7 @@ def _opened(path: str | Path) -> Iterable[xr.Dataset]:
     if not path.exists():
         raise InputError(f"{path}: no such file; make reproduce writes the results")
     try:
-        with xr.open_dataset(path, engine="h5netcdf") as dataset:
+        with _own_locks(), xr.open_dataset(path, engine="h5netcdf") as dataset:
             yield dataset
     except (OSError, KeyError, ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {_reading_problem(path, error)}") from error

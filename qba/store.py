@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from qba.errors import InputError
-from qba.results import VERSIONS_OF, atomic_write, code_hash, load, version
+from qba.results import VERSIONS_OF, as_bytes, atomic_write, code_hash, load, version
 
 MANIFEST = "manifest.json"
 
@@ -75,7 +75,7 @@ class Store:
     def save(self, piece: int, values: np.ndarray) -> None:
         """Keep a finished piece."""
         dims = [f"axis_{i}" for i in range(values.ndim)]
-        atomic_write(self._path(piece), xr.Dataset({"values_": (dims, values)}).to_netcdf(engine="h5netcdf"))
+        atomic_write(self._path(piece), as_bytes(xr.Dataset({"values_": (dims, values)})))
 
     def _path(self, piece: int) -> Path:
         return self.folder / f"piece_{piece:06d}.nc"

@@ -171,6 +171,11 @@ def test_the_study_of_a_family_has_all_its_parts():
     assert study.default_rms.sizes == {"set": 4}
 
 
+def test_an_unknown_family_is_refused():
+    with pytest.raises(InputError, match="no family 'nonsense'; there are exponential, lognormal; "):
+        calibration_study(["nonsense"])
+
+
 def test_the_published_calibration_belongs_to_this_code():
     study = load(PUBLISHED / "calibration.nc")
     default = compare(simulate_points(Family().workload(), FRESH_SEEDS))

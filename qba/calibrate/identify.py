@@ -19,6 +19,7 @@ from tqdm import tqdm
 from qba.calibrate.families import FAMILIES, STEPS, Family
 from qba.calibrate.search import FIT_SEEDS, FRESH_SEEDS, REFINING_SEEDS, Fit, Search, fit
 from qba.calibrate.rows import ROWS, compare, simulate_points
+from qba.errors import InputError
 
 BASE = "exponential, lognormal"
 EXAMINED = "gamma, lognormal; horizon"
@@ -101,7 +102,15 @@ def calibration_study(
         row on fresh seeds, ``rms``, ``cost``, ``paired_chi_square``, ``free``. Of the family looked into: ``correlation``,
         ``profile_cost`` and ``profile_rms`` over (profile, point), ``held_out_error``, and the other optimiser's ``cost``.
         Of today's default: ``default_rms`` on several sets of fresh seeds.
+
+    Raises
+    ------
+    InputError
+        If a family is unknown.
     """
+    for name in families:
+        if name not in FAMILIES:
+            raise InputError(f"calibration_study: no family {name!r}; there are {'; '.join(FAMILIES)}")
     if executor is None:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             return calibration_study(families, seeds, refining_seeds, fresh_seeds, points, threads, progress)
