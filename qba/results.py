@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
@@ -88,11 +89,8 @@ def as_bytes(dataset: xr.Dataset, encoding: Mapping[str, Any] | None = None) -> 
 
 def _own_locks() -> AbstractContextManager:
     """While a Dask client is open, xarray would ask its cluster for locks on files that only this process sees."""
-    try:
-        import dask
-    except ImportError:
-        return nullcontext()
-    return dask.config.set(scheduler="threads")
+    dask = sys.modules.get("dask")  # not imported here: without it nobody has a client
+    return nullcontext() if dask is None else dask.config.set(scheduler="threads")
 
 
 def load(path: str | Path) -> xr.Dataset:
