@@ -38,6 +38,8 @@ class Figure(NamedTuple):
     """What one sees, in plain words."""
     interactive: bool = True
     """Whether the report shows it with tooltips, which costs space there, or as a picture from the folder beside it."""
+    png_scale: float = PNG_SCALE
+    """Pixels of the PNG for each one of the SVG; less for a large figure, so that its file stays below a megabyte."""
 
 
 FIGURES: dict[str, Figure] = {
@@ -164,6 +166,7 @@ FIGURES: dict[str, Figure] = {
         ("robustness",), robustness.heat_map, "Robustness",
         "Verdict on every claim under each reading of what the paper leaves open.",
         interactive=False,
+        png_scale=1.5,
     ),
     "scorecard": Figure(
         ("scorecard",), ratios.scorecard, "Scorecard",
@@ -211,7 +214,7 @@ def draw_all(results_dir: str | Path | None = None, names: Iterable[str] | None 
     for name in FIGURES if names is None else names:
         svg = to_svg(draw(name, read))
         files[folder / "figures" / f"{name}.svg"] = svg
-        files[folder / "figures" / f"{name}.png"] = vl_convert.svg_to_png(svg, scale=PNG_SCALE)
+        files[folder / "figures" / f"{name}.png"] = vl_convert.svg_to_png(svg, scale=FIGURES[name].png_scale)
     return [atomic_write(path, content) for path, content in files.items()]
 
 
