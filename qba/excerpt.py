@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from scipy import stats
 
 from qba.azure import describe, table2
 from qba.errors import InputError
+from qba.order_statistics import rank_correlation
 from qba.requests import Requests, label_long
 from qba.sweeps import replay
 from qba.traces import MissingTraceError, draw_2024, find, read_trace, rescale
@@ -174,10 +174,6 @@ def compare(excerpt: Requests, seed: int = 0, resamples: int = RESAMPLES) -> xr.
     )  # fmt: skip
 
 
-def _rank_correlation(prompt: np.ndarray, response: np.ndarray) -> float:
-    return float(stats.spearmanr(prompt, response).statistic)
-
-
 def _upper_tail(prompt: np.ndarray, response: np.ndarray) -> float:
     long = label_long(response)
     return float(label_long(prompt)[long].mean())
@@ -193,9 +189,9 @@ def _long_given_quarter(quarter: int) -> Callable[[np.ndarray, np.ndarray], floa
 
 DEPENDENCE: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "correlation": lambda p, r: float(np.corrcoef(p, r)[0, 1]),
-    "rank correlation": _rank_correlation,
-    "rank correlation, short prompts": lambda p, r: _rank_correlation(p[p <= LONG_PROMPT], r[p <= LONG_PROMPT]),
-    "rank correlation, long prompts": lambda p, r: _rank_correlation(p[p > LONG_PROMPT], r[p > LONG_PROMPT]),
+    "rank correlation": rank_correlation,
+    "rank correlation, short prompts": lambda p, r: rank_correlation(p[p <= LONG_PROMPT], r[p <= LONG_PROMPT]),
+    "rank correlation, long prompts": lambda p, r: rank_correlation(p[p > LONG_PROMPT], r[p > LONG_PROMPT]),
     "long prompt, given a long response": _upper_tail,
     "long response, given 1st quarter of prompts": _long_given_quarter(0),
     "long response, given 2nd quarter": _long_given_quarter(1),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
-from scipy import stats
+from scipy import special
 
 CONFIDENCE = 0.95
 POWER = 0.9
@@ -91,6 +91,8 @@ def median_interval(values: xr.DataArray, dim: str = "window", confidence: float
     Nonparametric Statistics, 1999, section 3.2.)
     """
 
+    from scipy import stats  # takes as long to import as the rest of the package; most who import this need it not
+
     def ends(sample: np.ndarray) -> np.ndarray:
         low, high = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
         return np.array([low, high])
@@ -106,7 +108,7 @@ def stacked(interval: Interval) -> xr.DataArray:
 
 def student(n: int, confidence: float = CONFIDENCE) -> float:
     """Standard errors from the mean of n replications to either end of its interval; NaN for n = 1."""
-    return float(stats.t.ppf((1 + confidence) / 2, n - 1)) if n > 1 else np.nan
+    return float(special.stdtrit(n - 1, (1 + confidence) / 2)) if n > 1 else np.nan
 
 
 def seeds_for_width(variation: float, width: float, confidence: float = CONFIDENCE) -> float:
@@ -117,7 +119,7 @@ def seeds_for_width(variation: float, width: float, confidence: float = CONFIDEN
     """
     if not np.isfinite(variation):
         return float(variation)
-    n = max(2, int((stats.norm.ppf((1 + confidence) / 2) * variation / width) ** 2))  # never too many
+    n = max(2, int((special.ndtri((1 + confidence) / 2) * variation / width) ** 2))  # never too many
     while student(n, confidence) * variation > width * np.sqrt(n):
         n += 1
     return float(n)
@@ -134,10 +136,12 @@ def seeds_to_decide(difference: float, deviation: float, power: float = POWER, c
         return np.nan
     if difference == 0:
         return np.inf
+    from scipy import stats  # here, as in `median_interval`
+
     effect = abs(difference) / deviation if deviation else np.inf
     if effect == np.inf:
         return 2.0
-    normal = ((stats.norm.ppf((1 + confidence) / 2) + stats.norm.ppf(power)) / effect) ** 2
+    normal = ((special.ndtri((1 + confidence) / 2) + special.ndtri(power)) / effect) ** 2
     if normal > 1000:
         return float(np.ceil(normal))
     n = max(2, int(normal))  # Student's takes a few more, never fewer

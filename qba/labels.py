@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from scipy import stats
 from scipy.special import ndtri
 
 from qba.azure import SOURCES_2023, TRACES_2023, windows_2023
 from qba.config import EngineConfig
 from qba.excerpt import FILENAME, SHA256, excerpt_study, load_excerpt, resampled_windows
+from qba.order_statistics import rank_correlation
 from qba.policies import FCFS, PSF, QBA, Policy
 from qba.requests import LONG_QUANTILE, Requests
 from qba.sweeps import replay
@@ -132,11 +132,12 @@ def label_study(
     weights = label_weights(config)
     studies = []
     for parts in traces.values():
+        load = offered_load(parts, config)
         by_label = [
-            _replay([relabel(part, weight) for part in parts], policies, config, executor, progress)
+            _replay([relabel(part, weight) for part in parts], load, policies, config, executor, progress)
             for weight in weights.values()
         ]
-        studies.append(_labelled(by_label, list(weights)).merge(_by_response(parts)))
+        studies.append(_labelled(by_label, list(weights), parts, load).merge(_by_response(parts)))
     joined = _joined(studies, traces)
     joined["weight"] = ("label", list(weights.values()), _attrs("prompt tokens that a response token counts as"))
     return joined
@@ -178,11 +179,12 @@ def dependence_study(
         by_correlation = []
         for asked in rank_correlations:
             dealt = [rearrange(part, asked, seed, k) for k, part in enumerate(parts)]
+            load = offered_load(dealt, config)
             by_label = [
-                _replay([relabel(part, label) for part in dealt], policies, config, executor, progress)
+                _replay([relabel(part, label) for part in dealt], load, policies, config, executor, progress)
                 for label in DEPENDENCE_LABELS
             ]
-            by_correlation.append(_labelled(by_label, list(DEPENDENCE_LABELS)).drop_vars("wait_p99_s"))
+            by_correlation.append(_labelled(by_label, list(DEPENDENCE_LABELS), dealt, load).drop_vars("wait_p99_s"))
         axis = xr.DataArray(list(rank_correlations), dims="asked", name="asked")
         studies.append(xr.concat(by_correlation, axis.assign_attrs(_attrs("rank correlation asked for"))))
     return _joined(studies, traces)
@@ -217,8 +219,16 @@ def cobham_change(load: float, long_requests: float, long_work: float) -> float:
     return ((1 - long_requests) * short + long_requests * long) / first_come - 1
 
 
+def offered_load(parts: Sequence[Requests], config: EngineConfig = EngineConfig()) -> float:
+    """Tokens that windows offer at the paper's rate, over those that an engine running full batches serves."""
+    work = np.concatenate([part.prompt_tokens + part.response_tokens for part in parts])
+    full = config.batch_overhead_s + config.token_time_s * max(0, config.token_budget - config.knee_tokens)
+    return float(RATE * work.mean() * full / config.token_budget)
+
+
 def _replay(
     parts: Sequence[Requests],
+    load: float,
     policies: Sequence[Policy],
     config: EngineConfig,
     executor: Executor | None,
@@ -228,9 +238,6 @@ def _replay(
     study = replay(parts, policies, config, executor, progress)[KEEPS]
     work = np.concatenate([part.prompt_tokens + part.response_tokens for part in parts])
     long = np.concatenate([part.true_long for part in parts])
-    full = config.batch_overhead_s + config.token_time_s * max(0, config.token_budget - config.knee_tokens)
-    load = RATE * work.mean() * full / config.token_budget
-    ranks = [stats.spearmanr(part.prompt_tokens, part.response_tokens).statistic for part in parts]
     long_work = work[long].sum() / work.sum()
     scalars = {
         "long_work": (long_work, "share of all tokens that the requests labelled long hold"),
@@ -238,10 +245,8 @@ def _replay(
             cobham_change(load, long.mean(), long_work),
             "change of PSF's mean wait against FCFS, theory",
         ),
-        "offered_load": (load, "offered tokens over those of an engine that runs full batches"),
-        "rank_correlation": (np.nanmean(ranks), "rank correlation of prompt and response tokens, mean over windows"),
     }
-    return study.assign({name: ((), float(value), _attrs(text)) for name, (value, text) in scalars.items()})
+    return study.assign(_scalars(scalars))
 
 
 def _by_response(parts: Sequence[Requests]) -> xr.Dataset:
@@ -257,11 +262,21 @@ def _by_response(parts: Sequence[Requests]) -> xr.Dataset:
     return xr.Dataset(means, {"tenth": ("tenth", range(1, TENTHS + 1), _attrs("tenth of requests by response"))})
 
 
-def _labelled(studies: Sequence[xr.Dataset], labels: Sequence[str]) -> xr.Dataset:
-    """Join along the label; load and rank correlation do not depend on it."""
-    same = ["offered_load", "rank_correlation"]
+def _labelled(
+    studies: Sequence[xr.Dataset], labels: Sequence[str], parts: Sequence[Requests], load: float
+) -> xr.Dataset:
+    """Join along the label, and say of the windows what does not depend on it."""
     axis = xr.DataArray(list(labels), dims="label", name="label", attrs=_attrs("what the label goes by"))
-    return xr.concat([study.drop_vars(same) for study in studies], axis).merge(studies[0][same])
+    ranks = [rank_correlation(part.prompt_tokens, part.response_tokens) for part in parts]
+    scalars = {
+        "offered_load": (load, "offered tokens over those of an engine that runs full batches"),
+        "rank_correlation": (np.nanmean(ranks), "rank correlation of prompt and response tokens, mean over windows"),
+    }
+    return xr.concat(studies, axis).merge(xr.Dataset(_scalars(scalars)))
+
+
+def _scalars(values: Mapping[str, tuple[float, str]]) -> dict[str, tuple]:
+    return {name: ((), float(value), _attrs(text)) for name, (value, text) in values.items()}
 
 
 def _joined(studies: Sequence[xr.Dataset], traces: Mapping[str, Sequence[Requests]]) -> xr.Dataset:

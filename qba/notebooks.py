@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import difflib
 import os
+import signal
 import sys
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import nbformat
 import numpy as np
 import papermill
+from jupyter_client.manager import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 
 from qba.errors import InputError
@@ -29,6 +32,24 @@ FAILED = ".failed.ipynb"
 # The kernel's log goes to the terminal: warnings of the local transport, now and then the interrupt that ends it. What
 # happens in a cell is reported without it. The user's own IPython history is left alone.
 KERNEL_OPTIONS = ["--IPKernelApp.log_level=CRITICAL", "--HistoryManager.enabled=False"]
+
+
+class Kernels(AsyncKernelManager):
+    """Kernels that `stop_kernels` finds: a kernel has its own session, which an interrupt at the terminal does not reach."""
+
+    started: weakref.WeakSet[Kernels] = weakref.WeakSet()
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.started.add(self)
+
+
+def stop_kernels() -> None:
+    """Kill the kernels that run in other threads, so that these end."""
+    for kernel in list(Kernels.started):
+        pid = getattr(kernel.provisioner, "pid", None)
+        if pid:
+            os.kill(pid, signal.SIGTERM)
 
 
 class NotebookError(RuntimeError):
@@ -153,6 +174,7 @@ def _execute(
         notebook = papermill.execute_notebook(
             source, failed, parameters, cwd=cwd, kernel_name=KERNEL, execution_timeout=timeout,
             extra_arguments=KERNEL_OPTIONS, progress_bar={"desc": source.stem} if progress else False,
+            kernel_manager_class=Kernels, shutdown_kernel="immediate",  # all that a cell wrote is whole
         )  # fmt: skip
     except PapermillExecutionError as error:
         reason = f"{error.ename}: {error.evalue}".splitlines()[0]

@@ -26,6 +26,7 @@ from qba.paths import results_dir as default_results_dir
 from qba.results import atomic_write
 from qba.tables import table2_intervals
 
+FILE = "report.html"
 PAPER = "Quota-Based Aging for Prediction-Guided Scheduling in LLM Serving"
 
 STYLE = """
@@ -109,7 +110,7 @@ def write_report(results_dir: str | Path | None = None) -> Path:
     Raises InputError where a file is missing, damaged or cannot be written.
     """
     folder = default_results_dir() if results_dir is None else Path(results_dir)
-    return atomic_write(folder / "report.html", report(reader(folder)))
+    return atomic_write(folder / FILE, report(reader(folder)))
 
 
 def report(read: Callable[[str], Any]) -> str:

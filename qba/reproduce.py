@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
+from tqdm import tqdm
 
 from qba import azure, claims, figures, labels, report
 from qba.calibrate import FAMILIES
 from qba.errors import InputError
-from qba.notebooks import run_notebook
+from qba.notebooks import run_notebook, stop_kernels
 from qba.paths import repository, results_dir
 from qba.results import KEEPS, atomic_write, load, save, stale
 from qba.robustness import RATES, READINGS
@@ -121,27 +124,78 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
     folder = results_dir()
     atomic_write(folder / ".writable", "")  # better refused now than after minutes of work
     (folder / ".writable").unlink()
-    studies = {name: study for name, study in STUDIES.items() if not study.beyond}
-    say(f"reproducing the paper into {_shown(folder)}: {seeds} seeds a point, {len(studies)} notebooks")
-    replay_2023(folder, say)
-    compare_labels(folder, say)
+    ran = {name: study for name, study in STUDIES.items() if not study.beyond}
+    say(f"reproducing the paper into {_shown(folder)}: {seeds} seeds a point, {len(ran)} notebooks")
     for name, study in STUDIES.items():
         if study.beyond:
             for file in (*study.promises, f"notebooks/{name}.ipynb"):
                 keep(folder, file)
             say(f"  {name:<22} kept as published (make beyond runs it)")
-            continue
-        if name == "05_scorecard":
-            rows = write_accounts(folder)
-        _run(folder, name, study.parameters | ({"seeds": seeds} if study.takes_seeds else {}), say)
-    started = time.monotonic()
-    drawn = figures.draw_all(folder)
-    page = report.write_report(folder)
-    say(f"  {len(drawn)} figures and {page.name:<10} {time.monotonic() - started:5.1f} s")
+
+    def notebook(name: str) -> list[str]:
+        study = STUDIES[name]
+        return _run(folder, name, study.parameters | ({"seeds": seeds} if study.takes_seeds else {}))
+
+    last = [name for name, figure in figures.FIGURES.items() if {"azure_standin", "scorecard"} & {*figure.datasets}]
+    with Jobs(say) as jobs:  # the longest first, and what waits for others last
+        sensitivity = jobs.submit(notebook, "02_sensitivity")
+        traces = jobs.submit(lambda: replay_2023(folder) + compare_labels(folder))
+        loads, errors = (jobs.submit(notebook, name) for name in ("01_load_sweep", "03_prediction_errors"))
+        jobs.submit(notebook, "00_setup")
+        jobs.submit(notebook, "04_azure_validation", after=[traces])
+        first = [name for name in figures.FIGURES if name not in last]
+        jobs.submit(_draw, folder, first, after=[sensitivity, traces, loads, errors])
+    rows = write_accounts(folder)
+    with Jobs(say) as jobs:
+        jobs.submit(notebook, "05_scorecard")
+        jobs.submit(lambda: _draw(folder, last) + _report(folder))
     say("")
     say_results(folder, rows, say)
-    say(f"done in {time.monotonic() - began:.0f} s; open {_shown(page)}")
+    say(f"done in {time.monotonic() - began:.0f} s; open {_shown(folder / report.FILE)}")
     return rows
+
+
+class Jobs:
+    """Jobs that run as many at once as there are cores, in the order they were given; each returns lines for the account.
+
+    An error in one, or an interrupt, stops the others, and is raised at the end of the ``with`` block.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.threads = ThreadPoolExecutor(os.cpu_count())
+        self.futures: list[Future] = []
+
+    def submit(self, job: Callable[..., list[str]], *arguments: Any, after: Sequence[Future] = ()) -> Future:
+        """Run ``job(*arguments)`` once those of ``after`` have ended, which must have been given before."""
+
+        def run() -> list[str]:
+            wait(after)
+            return job(*arguments)
+
+        self.futures.append(self.threads.submit(run))
+        return self.futures[-1]
+
+    def __enter__(self) -> Jobs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            with tqdm(total=len(self.futures), unit="part", leave=False, disable=not sys.stderr.isatty()) as bar:
+                for future in as_completed(self.futures):
+                    lines = future.result()
+                    with bar.external_write_mode():
+                        for line in lines:
+                            self.say(line)
+                    bar.update()
+        except BaseException:
+            self.threads.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in self.futures):  # also a kernel that is only just starting
+                stop_kernels()
+                wait(self.futures, timeout=0.2)
+            raise
+        finally:
+            self.threads.shutdown()
 
 
 def beyond_the_paper(say: Callable[[str], None] = print) -> None:
@@ -162,17 +216,29 @@ def beyond_the_paper(say: Callable[[str], None] = print) -> None:
     folder = results_dir()
     for name, study in STUDIES.items():
         if study.beyond:
-            _run(folder, name, study.parameters, say)
+            say(*_run(folder, name, study.parameters, progress=sys.stderr.isatty()))
     figures.draw_all(folder)
     say(f"done; open {_shown(report.write_report(folder))}")
 
 
-def _run(folder: Path, name: str, parameters: dict[str, Any], say: Callable[[str], None]) -> None:
+def _run(folder: Path, name: str, parameters: dict[str, Any], progress: bool = False) -> list[str]:
     started = time.monotonic()
     promises = STUDIES[name].promises
     output = folder / "notebooks" / f"{name}.ipynb"
-    run_notebook(name, output, parameters, promised=promises, progress=sys.stderr.isatty())
-    say(f"  {name:<22} {time.monotonic() - started:5.1f} s   {', '.join(promises) or 'shown only'}")
+    run_notebook(name, output, parameters, promised=promises, progress=progress)
+    return [f"  {name:<22} {time.monotonic() - started:5.1f} s   {', '.join(promises) or 'shown only'}"]
+
+
+def _draw(folder: Path, names: Sequence[str]) -> list[str]:
+    started = time.monotonic()
+    figures.draw_all(folder, names)
+    return [f"  {f'{len(names)} figures':<22} {time.monotonic() - started:5.1f} s"]
+
+
+def _report(folder: Path) -> list[str]:
+    started = time.monotonic()
+    page = report.write_report(folder)
+    return [f"  {page.name:<22} {time.monotonic() - started:5.1f} s"]
 
 
 def keep(folder: Path, file: str) -> Path:
@@ -186,23 +252,26 @@ def keep(folder: Path, file: str) -> Path:
     return target
 
 
-def replay_2023(folder: Path, say: Callable[[str], None] = print) -> None:
-    """Replay the public traces of 2023, downloading them where they are not at hand; else keep the published dataset."""
+def replay_2023(folder: Path) -> list[str]:
+    """Replay the public traces of 2023, downloading them where they are not at hand; else keep the published dataset.
+
+    Returns lines for the account, as `compare_labels` and `make_or_keep` do.
+    """
 
     def study() -> dict[str, xr.Dataset]:
         kept = [*KEEPS["azure_standin"], "dropped_requests"]
         try:
             return {"azure_2023": azure.azure_2023_study(progress=False)[kept]}
         except MissingTraceError:
-            fetch_azure_2023(timeout=FETCH_TIMEOUT_S, progress=sys.stderr.isatty())
+            fetch_azure_2023(timeout=FETCH_TIMEOUT_S, progress=False)
             return {"azure_2023": azure.azure_2023_study(progress=False)[kept]}
 
-    make_or_keep(folder, ("azure_2023",), study, azure.SOURCES_2023, say)
+    return make_or_keep(folder, ("azure_2023",), study, azure.SOURCES_2023)
 
 
-def compare_labels(folder: Path, say: Callable[[str], None] = print) -> None:
+def compare_labels(folder: Path) -> list[str]:
     """The studies of labels, which need the traces of 2023 and the excerpt of 2024; else keep the published datasets."""
-    make_or_keep(folder, labels.PUBLISHED, lambda: labels.published_studies(), labels.SOURCES, say)
+    return make_or_keep(folder, labels.PUBLISHED, lambda: labels.published_studies(), labels.SOURCES)
 
 
 def make_or_keep(
@@ -210,22 +279,22 @@ def make_or_keep(
     names: Sequence[str],
     make: Callable[[], dict[str, xr.Dataset]],
     sources: Mapping[str, str],
-    say: Callable[[str], None],
-) -> None:
+) -> list[str]:
     """Save what ``make`` returns; where its data are not at hand, keep what is in the folder or else what is published."""
+    began = time.monotonic()
     files = ", ".join(f"{name}.nc" for name in names)
     try:
         studies = make()
     except (DownloadError, MissingTraceError) as problem:
         for name in names:
             load(keep(folder, f"{name}.nc"))  # raises where it is damaged
-        say(f"  {files} kept as published: {problem}")
+        lines = [f"  {files} kept as published: {problem}"]
         if any(stale(folder / f"{name}.nc") for name in names):
-            say("  but made by other code than the present: replay the real traces to renew them")
-        return
+            lines.append("  but made by other code than the present: replay the real traces to renew them")
+        return lines
     for name, study in studies.items():
         save(study, folder / f"{name}.nc", parameters={"windows": azure.WINDOWS}, sources=sources)
-    say(f"  {files} made from the real traces")
+    return [f"  {'real traces':<22} {time.monotonic() - began:5.1f} s   {files}"]
 
 
 def write_accounts(folder: Path) -> list[claims.Row]:

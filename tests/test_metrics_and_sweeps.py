@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 import xarray as xr
+from scipy import stats
 
 import qba
 from qba import sweeps as sweep_module
 from qba.lengths import Exponential, LogNormal, Uniform
 from qba.metrics import SUMMARY, summarize
-from qba.order_statistics import quantiles
+from qba.order_statistics import quantiles, rank_correlation, ranks
 from qba.sweeps import replay, sweep
 from qba.workload import PROMPT
 
@@ -211,3 +212,13 @@ def test_replay_needs_windows():
 def test_quantiles_are_numpys_to_the_last_bit(sample, levels):
     for values in (np.array(sample, dtype=float), np.array(sample).astype(np.int64)):
         assert quantiles(values, levels) == np.quantile(values, levels).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(-1e6, 1e6)), min_size=2, max_size=60))
+def test_ranks_and_their_correlation_are_scipys(pairs):
+    a, b = np.array(pairs, dtype=float).T
+    assert ranks(a).tolist() == stats.rankdata(a).tolist()
+    if a.min() < a.max() and b.min() < b.max():
+        assert rank_correlation(a, b) == pytest.approx(stats.spearmanr(a, b).statistic, abs=1e-12)
+    else:
+        assert np.isnan(rank_correlation(a, b))

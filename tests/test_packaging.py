@@ -24,7 +24,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 # Needed without an import in the package: xarray and papermill load these by name.
 NOT_IMPORTED = {"h5netcdf", "h5py", "ipykernel"}
 # Names that differ on conda-forge (ours → theirs). None does today; a new one goes here.
-CONDA_NAMES: dict[str, str] = {}
+CONDA_NAMES = {"jupyter-client": "jupyter_client"}
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="GNU make is not installed")
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from qba import claims, paths, reproduce, results
@@ -65,15 +69,14 @@ def test_the_readme_of_the_repository_is_left_alone_by_another_folder(folder):
 
 def test_a_kept_dataset_of_other_code_is_pointed_out(folder, monkeypatch):
     monkeypatch.setattr(results, "code_hash", lambda: "0" * 64)
-    said = []
-    reproduce.replay_2023(folder, said.append)
+    said = reproduce.replay_2023(folder)
     assert "made by other code" in said[-1]
 
 
 def test_a_damaged_kept_dataset_is_refused(folder):
     (folder / "azure_2023.nc").write_bytes(b"not netCDF")
     with pytest.raises(InputError, match="azure_2023.nc"):
-        reproduce.replay_2023(folder, lambda line: None)
+        reproduce.replay_2023(folder)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(folder, monkeypatch):
@@ -105,3 +108,50 @@ def test_a_results_folder_begins_with_what_is_published(folder):
     assert kept.read_bytes() == (PUBLISHED / "robustness.nc").read_bytes()
     with pytest.raises(InputError, match="no such file"):
         reproduce.keep(folder, "nothing.nc")
+
+
+def test_jobs_wait_for_those_before_them_and_tell_as_they_end():
+    order, said = [], []
+
+    def job(name):
+        order.append(name)
+        return [name]
+
+    with reproduce.Jobs(said.append) as jobs:
+        slow = jobs.submit(lambda: time.sleep(0.2) or job("slow"))
+        jobs.submit(job, "last", after=[slow])
+    assert order == said == ["slow", "last"]
+
+
+def test_an_error_in_a_job_stops_the_others():
+    ran = []
+    with pytest.raises(InputError, match="this one"):
+        with reproduce.Jobs(lambda line: None) as jobs:
+            jobs.submit(failing)
+            for _ in range(50):
+                jobs.submit(lambda: time.sleep(0.1) or ran.append(1) or [])
+    assert len(ran) < 50
+
+
+def failing():
+    raise InputError("this one")
+
+
+def test_an_interrupt_stops_the_kernels_of_notebooks_in_other_threads(tmp_path):
+    notebook, kernel = tmp_path / "endless.ipynb", {"name": "python3", "display_name": "Python 3"}
+    cells = [nbformat.v4.new_code_cell("import time\nopen('begun', 'w').close()\ntime.sleep(600)")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), notebook)
+    code = f"""
+import os, signal, threading, time
+from qba import notebooks, reproduce
+def interrupt():
+    while not os.path.exists("begun"):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+with reproduce.Jobs(print) as jobs:
+    jobs.submit(notebooks.run_notebook, {str(notebook)!r}, "out.ipynb")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "KeyboardInterrupt" in ended.stderr.splitlines()[-1], ended.stderr
+    assert (tmp_path / "begun").exists() and not (tmp_path / "out.ipynb").exists()

@@ -1,5 +1,15 @@
 """Figures: plain functions from datasets to Altair charts. They average and select, and never simulate."""
 
+import sys
+
+# Altair imports jsonschema, which builds a parser of web addresses if it finds the package for it, and JupyterLab brings
+# that: a second or two at each start, for a format that no chart holds.
+if "jsonschema" not in sys.modules:
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # to import, that is: not installed
+    import altair as altair
+
+    del sys.modules["rfc3987_syntax"]
+
 from qba.figures.azure import azure_2023, table2
 from qba.figures.engine import batch_timeline, lengths
 from qba.figures.paper import (
