@@ -27,7 +27,7 @@ from qba.paths import PACKAGE
 # Modules that show, store or run what others compute; every other module decides the numbers and counts for the hash,
 # so that a new one cannot be forgotten.
 NOT_NUMBERS = {
-    "__init__", "__main__", "claims", "cli", "errors", "figures", "notebooks", "paths", "report",
+    "__init__", "__main__", "advice", "claims", "cli", "errors", "figures", "notebooks", "paths", "report",
     "reproduce", "results", "store",
     "tables",
 }  # fmt: skip

@@ -113,7 +113,7 @@ def sweep(
     InputError
         If an axis is unknown or empty, or a value lies outside its range.
     """
-    policies = _check_policies(policies)
+    policies = check_policies(policies)
     _check_engine(config, executor)
     seeds = check_seeds(seeds)
     grid = {name: _axis(name, values, policies) for name, values in {"rate": rate, **axes}.items()}
@@ -138,7 +138,7 @@ def sweep(
     values = values[[place[case] for case in cases]]
     shape = (len(policies), *(len(v) for v in grid.values()), len(seeds))
     texts = {name: [repr(law) for law in grid[name]] for name in LENGTH_AXES if name in grid}
-    coords = {"policy": _labels(policies), **grid, **texts, "seed": seeds}
+    coords = {"policy": policy_labels(policies), **grid, **texts, "seed": seeds}
     drawn = {p.name: p.default for p in inspect.signature(synthetic).parameters.values() if p.name != "seed"}
     workload = ", ".join(f"{name}={value}" for name, value in drawn.items() if value is not None and name not in grid)
     attributes = {"workload": f"synthetic({workload})", "root_seed": ROOT_SEED}
@@ -165,7 +165,7 @@ def replay(
     xarray.Dataset
         Dimensions (policy, window); one variable for each statistic of `qba.summarize`.
     """
-    policies = _check_policies(policies)
+    policies = check_policies(policies)
     _check_engine(config, executor)
     windows = list(windows)
     if not windows:
@@ -177,7 +177,7 @@ def replay(
     tasks = [((policies, config, [windows[j] for j in block]), np.ix_(everyone, block)) for block in blocks]
     run_pieces(_serve_windows, tasks, values, executor, progress)
     return _grid_dataset(
-        values, {"policy": _labels(policies), "window": list(range(len(windows)))}, policies, config, {}
+        values, {"policy": policy_labels(policies), "window": list(range(len(windows)))}, policies, config, {}
     )
 
 
@@ -303,7 +303,7 @@ def check_seeds(seeds: int | Sequence[int]) -> list[int]:
     return given.tolist()
 
 
-def _check_policies(policies: Sequence[Policy]) -> list[Policy]:
+def check_policies(policies: Sequence[Policy]) -> list[Policy]:
     given = policies
     if isinstance(policies, Policy):
         policies = [policies]
@@ -330,7 +330,7 @@ def _digest(things: Iterable[Any]) -> str:
     return f"{len(texts)}, SHA-256 {hashlib.sha256(chr(10).join(texts).encode()).hexdigest()[:16]}"
 
 
-def _labels(policies: Sequence[Policy]) -> list[str]:
+def policy_labels(policies: Sequence[Policy]) -> list[str]:
     """Names, or where two policies share one, the name with its parameters."""
     names = [policy.name for policy in policies]
     return [p.name if names.count(p.name) == 1 else repr(p) for p in policies]

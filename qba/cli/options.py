@@ -1,0 +1,143 @@
+"""Options that commands share, and what becomes of them: requests, an engine, policies."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from qba.errors import InputError
+
+
+def literal(text: str) -> Any:
+    """A number, list or the like where the text is one; else the text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def setting(text: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair. Raises InputError for another text."""
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals and value.strip()):
+        raise InputError(f"{text!r} must have the form NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def add_trace(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    """The trace file, how to read it and what to make of it."""
+    nargs = {"nargs": "?"} if optional else {}
+    parser.add_argument("trace", type=Path, help="a trace file: CSV, JSONL, Parquet or JSON, also gzipped", **nargs)
+    reading = parser.add_argument_group("reading the trace")
+    reading.add_argument("--columns", help="arrival=NAME,prompt=NAME,response=NAME for a file of no known format")
+    reading.add_argument(
+        "--clock", help="unit of its arrivals: seconds, milliseconds, microseconds, nanoseconds or stamps"
+    )
+    reading.add_argument("--strict", action="store_true", help="refuse rows that would be dropped or repaired")
+    reading.add_argument("--label-by", help="what makes a request long: response (default), total or prompt tokens")
+    reading.add_argument("--length-scale", type=float, help="factor on prompt and response lengths (default: 1)")
+    reading.add_argument(
+        "--drop-oversize", action="store_true", help="leave out prompts that the engine can never admit"
+    )
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument("--rate", type=float, help="requests/s, mean: the whole trace is sped up or slowed down to it")
+    pace.add_argument("--speedup", type=float, help="factor on the trace's own rate")
+
+
+def add_errors(parser: argparse.ArgumentParser) -> None:
+    """How often the predictor errs."""
+    group = parser.add_argument_group("the predictor")
+    group.add_argument("--short-to-long", type=float, default=0.0, metavar="P", help="share of shorts predicted long")
+    group.add_argument("--long-to-short", type=float, default=0.0, metavar="P", help="share of longs predicted short")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """The engine."""
+    group = parser.add_argument_group("the engine")
+    group.add_argument(
+        "--profile", help="batch times of a known engine, such as a100-llama-2-7b (default: the paper's)"
+    )
+    group.add_argument("--budget", type=int, metavar="TOKENS", help="tokens in a batch (default: 128)")
+    group.add_argument("--kv", type=int, metavar="TOKENS", help="tokens that the KV cache holds (default: 8192)")
+    group.add_argument(
+        "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE",
+        help="any other parameter of the engine, or of the policies, such as quota=3",
+    )  # fmt: skip
+
+
+def add_policies(parser: argparse.ArgumentParser) -> None:
+    """Which policies."""
+    parser.add_argument("--policies", default="FCFS,PSF,AA,QBA", help="comma-separated (default: all four)")
+
+
+def engine_and_policies(options: argparse.Namespace) -> tuple[Any, list]:
+    """The engine that the options describe, and the policies with the parameters given by --set."""
+    from qba.config import EngineConfig
+    from qba.policies import BUILT_IN, policy_by_name
+
+    own = {cls.__name__: {f.name for f in fields(cls)} for cls in BUILT_IN}
+    engine = {f.name for f in fields(EngineConfig)}
+    names = [name.strip() for name in getattr(options, "policies", "FCFS").split(",")]
+    for name in names:
+        policy_by_name(name)  # a misspelt policy is told before its parameters
+    settings = {name: literal(value) for name, value in map(setting, options.settings)}
+    known = engine.union(*(own.get(name, ()) for name in names))
+    for name in settings:
+        if name not in known:
+            raise InputError(
+                f"--set {name}: no such parameter of {', '.join(names)} or the engine: {', '.join(sorted(known))}"
+            )
+    policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own.get(name, ())}) for name in names]
+    return _engine(options, {name: value for name, value in settings.items() if name in engine}), policies
+
+
+def _engine(options: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
+    from qba.config import EngineConfig
+
+    given = {
+        name: value
+        for name, value in (("token_budget", options.budget), ("kv_capacity", options.kv))
+        if value is not None
+    }
+    twice = sorted(set(given) & set(settings))
+    if twice:
+        raise InputError(f"--set {twice[0]}: is given twice, once by its own option")
+    base = EngineConfig() if options.profile is None else EngineConfig.from_profile(options.profile)
+    return replace(base, **given, **settings)
+
+
+def read_requests(options: argparse.Namespace, config: Any) -> Any:
+    """The requests of the trace file that the options name, as they ask for; what was dropped is told on standard error."""
+    from qba.predictor import mislabel
+    from qba.traces import drop_oversize, read_trace, relabel, rescale, scale_lengths
+
+    columns = dict(map(setting, options.columns.split(","))) if options.columns else None
+    requests = read_trace(options.trace, columns=columns, strict=options.strict)
+    if options.length_scale is not None:
+        requests = scale_lengths(requests, options.length_scale)
+    if options.drop_oversize:
+        requests, dropped = drop_oversize(requests, config)
+        if dropped:
+            say(f"{dropped:,} of the requests dropped: prompt beyond the KV-safe limit")
+    label_by = options.label_by or "response"
+    rate = options.rate
+    if options.speedup is not None:
+        span = requests.arrival_s[-1] - requests.arrival_s[0]
+        if not (options.speedup > 0 and span > 0):
+            raise InputError(
+                f"--speedup {options.speedup:g}, but it must be above 0, and the trace must span some time"
+            )
+        rate = options.speedup * (len(requests) - 1) / span
+    requests = relabel(requests, label_by) if rate is None else rescale(requests, rate, label_by=label_by)
+    errors = getattr(options, "short_to_long", 0.0), getattr(options, "long_to_short", 0.0)
+    return mislabel(requests, *errors) if any(errors) else requests
+
+
+def say(line: str) -> None:
+    """A remark beside the output, on standard error."""
+    print(f"qba: {line}", file=sys.stderr)
