@@ -94,8 +94,9 @@ STUDIES: dict[str, Study] = {
         takes_seeds=False,
         beyond=True,
     ),
+    "08_your_trace": Study(takes_seeds=False),
 }
-"""Every notebook of the study, in order. 05 only shows what those before it and the steps between have written."""
+"""Every notebook, in order. 05 only shows what those before it and the steps between have written."""
 
 
 def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> list[claims.Row]:
@@ -142,6 +143,7 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
         traces = jobs.submit(lambda: replay_2023(folder) + compare_labels(folder))
         loads, errors = (jobs.submit(notebook, name) for name in ("01_load_sweep", "03_prediction_errors"))
         jobs.submit(notebook, "00_setup")
+        jobs.submit(notebook, "08_your_trace")
         jobs.submit(notebook, "04_azure_validation", after=[traces])
         first = [name for name in figures.FIGURES if name not in last]
         jobs.submit(_draw, folder, first, after=[sensitivity, traces, loads, errors])
