@@ -1,6 +1,7 @@
 """Quota-based aging for prediction-guided scheduling in LLM serving: simulator, policies, model and study."""
 
 from qba.config import EngineConfig
+from qba.definition import policy
 from qba.engine import simulate
 from qba.errors import InputError
 from qba.metrics import summarize
@@ -20,6 +21,7 @@ __all__ = [
     "InputError",
     "Requests",
     "mislabel",
+    "policy",
     "read_trace",
     "simulate",
     "summarize",

@@ -25,13 +25,18 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from qba.errors import InputError
+from qba.requests import Requests
 from qba.validate import named_parameters, number, one_of, whole_number
 
 SHORT, LONG, PROMOTED = 0, 1, 2
+NOBODY, OLDEST = -1, -3
 COUNTER, DEBT, PROMOTING = 0, 1, 2
 STATE_SIZE = 4
 NO_AGING = float("nan")
+NOT_KNOWN = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool)
 
 
 class FCFSRule(NamedTuple):
@@ -98,6 +103,13 @@ class Policy:
     def name(self) -> str:
         """Name in tables, datasets and figures."""
         return type(self).__name__
+
+    def room(self, requests: Requests) -> tuple[int, int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """What a policy that orders by keys asks for: queues, numbers of its own, and the columns that it knows.
+
+        The columns are predicted response tokens, client and true label, each empty where it is not known.
+        """
+        return 0, 0, NOT_KNOWN
 
     @property
     def rule(self) -> NamedTuple:
@@ -207,6 +219,10 @@ BUILT_IN: tuple[type[Policy], ...] = (*PAPER,)
 """All policies, for the command line and the tests of invariants."""
 
 
+OWN: dict[str, type[Policy]] = {}
+"""Policies defined with `qba.policy`, by name."""
+
+
 def policy_by_name(name: str, **parameters: float) -> Policy:
     """Make a policy from its name and parameters, as the command line and notebooks give them.
 
@@ -215,10 +231,18 @@ def policy_by_name(name: str, **parameters: float) -> Policy:
     InputError
         If there is no such policy, or it has no such parameter.
     """
-    known = {cls.__name__: cls for cls in BUILT_IN}
+    known = {cls.__name__: cls for cls in (*BUILT_IN, *OWN.values())}
     if name not in known:
         raise InputError(f"unknown policy {name!r}: there are {', '.join(known)}")
     return known[name](**parameters)
+
+
+def register(cls: type[Policy]) -> type[Policy]:
+    """Let a policy be found by its name. One of the same name is replaced, unless it is built in."""
+    if cls.__name__ in {built_in.__name__ for built_in in BUILT_IN}:
+        raise InputError(f"policy {cls.__name__}: there is a built-in policy of that name; choose another")
+    OWN[cls.__name__] = cls
+    return cls
 
 
 def _check_aging(policy: AA | QBA) -> None:

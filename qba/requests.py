@@ -15,7 +15,7 @@ LONG_QUANTILE = 0.85
 MOST_SECONDS = 1e12
 """Arrivals lie within ± this: beyond it a clock in seconds, a double, no longer sees a batch go by."""
 
-COLUMNS = ("arrival_s", "prompt_tokens", "response_tokens", "true_long", "predicted_long")
+COLUMNS = ("arrival_s", "prompt_tokens", "response_tokens", "true_long", "predicted_long", "predicted_tokens", "client")
 
 
 def label_long(tokens: ArrayLike, quantile: float = LONG_QUANTILE) -> np.ndarray:
@@ -50,6 +50,10 @@ class Requests:
         Whether the response is long. Default: above the 0.85-quantile of ``response_tokens``.
     predicted_long : bool array of shape (n,), optional
         The label that the scheduler sees. Default: ``true_long``, a perfect predictor.
+    predicted_tokens : array of shape (n,), optional
+        The response tokens that the scheduler expects. Default: ``response_tokens``, a perfect predictor.
+    client : array of shape (n,), optional
+        Whose request it is, numbers from 0 on. Default: all of one client.
 
     Raises
     ------
@@ -65,6 +69,8 @@ class Requests:
     response_tokens: np.ndarray
     true_long: np.ndarray
     predicted_long: np.ndarray
+    predicted_tokens: np.ndarray
+    client: np.ndarray
 
     def __init__(
         self,
@@ -74,6 +80,8 @@ class Requests:
         response_tokens: ArrayLike,
         true_long: ArrayLike | None = None,
         predicted_long: ArrayLike | None = None,
+        predicted_tokens: ArrayLike | None = None,
+        client: ArrayLike | None = None,
     ) -> None:
         arrival = _arrivals(arrival_s)
         n = len(arrival)
@@ -81,7 +89,9 @@ class Requests:
         response = _lengths("response_tokens", response_tokens, n)
         true = label_long(response) if true_long is None else _labels("true_long", true_long, n)
         predicted = true if predicted_long is None else _labels("predicted_long", predicted_long, n)
-        for name, column in zip(COLUMNS, (arrival, prompt, response, true, predicted)):
+        tokens = response if predicted_tokens is None else _lengths("predicted_tokens", predicted_tokens, n)
+        whose = np.broadcast_to(np.int64(0), n) if client is None else _clients(client, n)
+        for name, column in zip(COLUMNS, (arrival, prompt, response, true, predicted, tokens, whose)):
             column.flags.writeable = False
             object.__setattr__(self, name, column)
 
@@ -109,7 +119,12 @@ class Requests:
         unknown = sorted(set(columns) - set(COLUMNS))
         if unknown:
             raise InputError(f"Requests.replace: no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
-        return Requests(**{name: columns.get(name, getattr(self, name)) for name in COLUMNS})
+        kept = {name: columns.get(name, getattr(self, name)) for name in COLUMNS}
+        if self.predicted_tokens is self.response_tokens and "predicted_tokens" not in columns:
+            del kept["predicted_tokens"]  # a perfect prediction stays one
+        if not self.client.strides[0] and "client" not in columns:
+            del kept["client"]  # as above: all of one client
+        return Requests(**kept)
 
 
 def _rebuild(*columns: np.ndarray) -> Requests:
@@ -169,6 +184,16 @@ def _lengths(name: str, values: ArrayLike, n: int) -> np.ndarray:
     if bad.any():
         i = _first(bad)
         raise InputError(f"Requests: {name}[{i}] = {column[i]}, but lengths must be whole tokens from 1 to 2**31 - 1")
+    return column.astype(np.int64)
+
+
+def _clients(values: ArrayLike, n: int) -> np.ndarray:
+    column = _column("client", values)
+    _same_length("client", column, n)
+    bad = ~((column >= 0) & (column < n) & (column == np.floor(column)))
+    if bad.any():
+        i = _first(bad)
+        raise InputError(f"Requests: client[{i}] = {column[i]}, but clients must be numbers from 0 to {n - 1}")
     return column.astype(np.int64)
 
 

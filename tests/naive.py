@@ -9,10 +9,13 @@ are taken in the order of the formulas, so that agreement to the last bit can be
 """
 
 import math
+from collections import namedtuple
 from dataclasses import dataclass, field
 
 AGING = ("AA", "QBA")
 POLICY_NAMES = ("FCFS", "PSF", *AGING)
+NOBODY, OLDEST = -1, -3  # what a policy's choice of queue may also be
+Line = namedtuple("Line", "now batches arrived oldest oldest_arrival oldest_batches")
 
 
 @dataclass(eq=False)  # two requests are the same only if they are one object
@@ -22,9 +25,14 @@ class Request:
     prompt: int
     response: int
     true_long: bool
-    long: bool  # the predicted class, the only one that a policy sees
+    long: bool  # the predicted class
+    predicted: int  # response tokens
+    client: int
     prefilled: int = 0  # since its last admission
     generated: int = 0  # in all; what an eviction loses of it comes back by prefill, not by decoding
+    key: float = 0.0  # of a policy that orders by keys
+    queue: int = 0
+    batches_before: int = 0
     recomputed: int = 0  # of the generated tokens, those that its last eviction lost
     start: float | None = None
     prefill_end: float | None = None
@@ -48,6 +56,7 @@ class Engine:
     policy: object
     config: object
     coming: list
+    arrivals: int
     now: float = -math.inf
     waiting: list = field(default_factory=list)  # for their first start, in order of arrival
     evicted: list = field(default_factory=list)  # and waiting to come back, in order of eviction: the last is first
@@ -60,6 +69,7 @@ class Engine:
     debt: bool = False  # QBA: a promotion has been earned and not yet paid
     busy: float = 0.0
     blocked: int = 0
+    state: list = field(default_factory=list)  # of a policy that orders by keys
     batches: list = field(default_factory=list)
 
     def live_kv(self):
@@ -74,7 +84,7 @@ class Engine:
 
 def simulate(requests, policy, config):
     """Serve `requests` under `policy`; returns (run, batches): a dict of lists and scalars, and one dict a batch."""
-    if policy.name not in POLICY_NAMES:
+    if policy.name not in POLICY_NAMES and not orders_by_keys(policy):
         raise ValueError(f"the twin knows no policy {policy.name!r}")
     everyone = read_requests(requests)
     for r in everyone:
@@ -85,7 +95,9 @@ def simulate(requests, policy, config):
             raise ValueError(
                 f"request {r.index} grows to {r.prompt + r.response} tokens, KV holds {config.kv_capacity}"
             )
-    engine = Engine(policy, config, coming=sorted(everyone, key=lambda r: (r.arrival, r.index)))
+    engine = Engine(policy, config, coming=sorted(everyone, key=lambda r: (r.arrival, r.index)), arrivals=len(everyone))
+    if orders_by_keys(policy):
+        engine.state = [0.0] * (number_of_queues(policy, everyone) + policy.memory)
     while engine.coming or engine.waiting or engine.evicted or engine.in_flight:
         run_batch(engine)
     return summary(engine, everyone), engine.batches
@@ -94,8 +106,11 @@ def simulate(requests, policy, config):
 def read_requests(requests):
     columns = (requests.arrival_s, requests.prompt_tokens, requests.response_tokens)
     labels = (requests.true_long, requests.predicted_long)
-    rows = zip(*columns, *labels, strict=True)
-    return [Request(i, float(a), int(p), int(d), bool(y), bool(z)) for i, (a, p, d, y, z) in enumerate(rows)]
+    rows = zip(*columns, *labels, requests.predicted_tokens, requests.client, strict=True)
+    return [
+        Request(i, float(a), int(p), int(d), bool(y), bool(z), int(e), int(c))
+        for i, (a, p, d, y, z, e, c) in enumerate(rows)
+    ]
 
 
 def safe_tokens(config):
@@ -144,7 +159,11 @@ def take_arrivals(engine):
 
 def join_queue(engine):
     while engine.coming and engine.coming[0].arrival <= engine.now:
-        engine.waiting.append(engine.coming.pop(0))
+        r = engine.coming.pop(0)
+        r.batches_before = len(engine.batches)
+        r.key = float(ask(engine, "key", r, otherwise=0.0))
+        r.queue = int(ask(engine, "queue", r, otherwise=0))
+        engine.waiting.append(r)
 
 
 def set_threshold(engine):
@@ -177,6 +196,8 @@ def decode(engine, budget):
         if block > left and not engine.config.decode_partial:
             break  # nor does anyone after it decode in this batch
         block = min(block, left)
+        if block > 0:
+            tell(engine, "decoded", r, block)
         r.generated += block
         left -= block
     return budget - left
@@ -205,6 +226,8 @@ def admit(engine, budget):
         candidate, by_aging = next_candidate(engine, refused if skip else [], promoting)
         if candidate is None:
             break
+        if candidate in refused and orders_by_keys(engine.policy):
+            break
         if projected_kv(engine, candidate, left) > safe_tokens(engine.config) and not comes_back_alone(
             engine, candidate
         ):
@@ -212,7 +235,7 @@ def admit(engine, budget):
                 refused.append(candidate)
             if by_aging and (skip or any(not r.long for r in engine.waiting)):
                 promoting = False  # passed over: the rest of this boundary goes on in ordinary order
-            elif not skip:
+            elif not skip or not first_of_its_queue(engine, candidate, refused[:-1]):
                 break
             continue
         if candidate in engine.evicted:
@@ -235,6 +258,7 @@ def start(engine, request, by_aging):
     request.aged_at_start = engine.is_aged(request)
     if by_aging:
         clear_debt(engine, "start")
+    tell(engine, "started", request)
 
 
 def comes_back_alone(engine, candidate):
@@ -261,6 +285,8 @@ def next_candidate(engine, put_aside, promoting):
     waiting = [r for r in engine.waiting if r not in put_aside]
     if not waiting:
         return None, False
+    if orders_by_keys(engine.policy):
+        return next_by_keys(engine, waiting), False
     shorts = [r for r in waiting if not r.long]
     longs = [r for r in waiting if r.long]
     aged = [r for r in longs if engine.is_aged(r)]
@@ -291,6 +317,7 @@ def complete(engine):
             r.first_token = engine.now
         if r.generated == r.response:
             r.finish = engine.now
+    finished = [r for r in engine.decoding if r.finish is not None]
     engine.decoding = [r for r in engine.decoding if r.finish is None]
     engine.in_flight = [r for r in engine.in_flight if r.finish is None]
     for r in [r for r in engine.prefilling if r.prefilled == r.to_prefill()]:
@@ -300,6 +327,9 @@ def complete(engine):
             r.prefill_end = engine.now
             if engine.policy.name == "QBA":
                 credit_prefill(engine, r)
+            tell(engine, "prefilled", r)
+    for r in finished:
+        tell(engine, "finished", r)
 
 
 def relieve_kv(engine):
@@ -329,6 +359,69 @@ def clear_debt(engine, moment):
     if engine.policy.name == "QBA" and engine.policy.promotion_clears == moment:
         engine.debt = False
         engine.counter = 0
+
+
+def orders_by_keys(policy):
+    """Whether the policy was defined by keys, queues and a choice of queue (see qba.policy)."""
+    return hasattr(policy.rule_class, "methods")
+
+
+def number_of_queues(policy, everyone):
+    return 1 + max(r.client for r in everyone) if policy.queues == "clients" else policy.queues
+
+
+def seen(policy, request):
+    """A request as the policy may see it."""
+    everything = {
+        "number": request.index,
+        "arrival_s": request.arrival,
+        "prompt_tokens": request.prompt,
+        "predicted_long": request.long,
+        "predicted_tokens": request.predicted,
+        "client": request.client,
+        "response_tokens": request.response,
+        "true_long": request.true_long,
+    }
+    view = policy.rule_class.seen
+    return view(*(everything[name] for name in view._fields))
+
+
+def ask(engine, method, request, otherwise):
+    if not orders_by_keys(engine.policy) or method not in engine.policy.rule_class.methods:
+        return otherwise
+    return engine.policy.rule_class.methods[method](engine.policy.rule, seen(engine.policy, request))
+
+
+def tell(engine, method, request, *more):
+    if orders_by_keys(engine.policy) and method in engine.policy.rule_class.methods:
+        function = engine.policy.rule_class.methods[method]
+        function(engine.policy.rule, engine.state, seen(engine.policy, request), request.queue, *more)
+
+
+def in_order(requests):
+    return sorted(requests, key=lambda r: (r.key, r.index))
+
+
+def first_of_its_queue(engine, candidate, put_aside):
+    if not orders_by_keys(engine.policy) or candidate in engine.evicted:
+        return True
+    return candidate is in_order(r for r in engine.waiting if r.queue == candidate.queue and r not in put_aside)[0]
+
+
+def next_by_keys(engine, waiting):
+    """The first of the queue that the policy chooses among ``waiting``, or the oldest of all who wait."""
+    policy = engine.policy
+    if "choose" not in policy.rule_class.methods:
+        return in_order(waiting)[0]
+    queues = [in_order(r for r in waiting if r.queue == q) for q in range(len(engine.state) - policy.memory)]
+    first = [queue[0].index if queue else -1 for queue in queues]
+    oldest = engine.waiting[0]
+    arrived = engine.coming[0].index if engine.coming else engine.arrivals
+    line = Line(engine.now, len(engine.batches), arrived, oldest.index, oldest.arrival, oldest.batches_before)
+    choice = policy.rule_class.methods["choose"](policy.rule, engine.state, first, line)
+    if choice == NOBODY:
+        return None
+    return oldest if choice == OLDEST else queues[choice][0]
 
 
 def summary(engine, everyone):

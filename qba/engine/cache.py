@@ -18,7 +18,12 @@ from numba import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 PACKAGE = Path(__file__).resolve().parent.parent
-COMPILED_FROM = (PACKAGE / "config.py", PACKAGE / "policies.py", *sorted((PACKAGE / "engine").glob("*.py")))
+COMPILED_FROM = (
+    PACKAGE / "config.py",
+    PACKAGE / "policies.py",
+    PACKAGE / "definition.py",
+    *sorted((PACKAGE / "engine").glob("*.py")),
+)
 
 
 def compiled(function: Callable) -> Callable:

@@ -1,13 +1,19 @@
 """Lets the compiled loop call a policy's rule.
 
 A rule's class is part of the type of its named tuple, so numba compiles the loop once for each class of policy with the
-rule's methods built in: a call costs nothing at run time.
+rule's methods built in: a call costs nothing at run time. There are two kinds of rules (see `qba.policies`): those that
+choose between two classes, and those that order all who wait by keys. The functions below have one implementation for
+each, picked when the loop is compiled.
 """
 
 from __future__ import annotations
 
+import inspect
+
 from numba import types
 from numba.extending import overload
+
+from qba.engine.memory import built_in
 
 
 def pick(rule, state, short, long, aged):
@@ -34,16 +40,35 @@ def _method(rule: types.Type, name: str, default=None):
     return getattr(rule.instance_class, name, default) if isinstance(rule, types.BaseNamedTuple) else None
 
 
+# numba wants the names of an implementation's arguments; a policy of the user's may have others, such as self.
+
+
 @overload(pick)
 def _pick(rule, state, short, long, aged):
-    return _method(rule, "pick")
+    method = _method(rule, "pick")
+    if method is None or _named(method, "rule", "state", "short", "long", "aged"):
+        return method
+    method = built_in(method)
+    return lambda rule, state, short, long, aged: method(rule, state, short, long, aged)
 
 
 @overload(started)
 def _started(rule, state, choice):
-    return _method(rule, "started", _nothing_on_start)
+    method = _method(rule, "started", _nothing_on_start)
+    if method is None or _named(method, "rule", "state", "choice"):
+        return method
+    method = built_in(method)
+    return lambda rule, state, choice: method(rule, state, choice)
 
 
 @overload(prefilled)
 def _prefilled(rule, state, long, promoted):
-    return _method(rule, "prefilled", _nothing_on_prefill)
+    method = _method(rule, "prefilled", _nothing_on_prefill)
+    if method is None or _named(method, "rule", "state", "long", "promoted"):
+        return method
+    method = built_in(method)
+    return lambda rule, state, long, promoted: method(rule, state, long, promoted)
+
+
+def _named(method, *names: str) -> bool:
+    return tuple(inspect.signature(method).parameters) == names

@@ -42,6 +42,7 @@ LEDGER = np.dtype(
         ("live", "i8"),  # KV tokens of the requests in flight: now, and once they end
         ("reserved", "i8"),
         ("evicted", "i8"),  # height of the stack of evicted requests
+        ("oldest", "i8"),  # of those who wait, under a policy that orders them by keys
         ("lower", "i8"),  # waits in the two heaps of the history
         ("upper", "i8"),
         ("busy", "f8"),  # totals of the run
@@ -54,6 +55,7 @@ LEDGER = np.dtype(
         ("aged", "i8"),
         ("evictions", "i8"),
         ("readmissions", "i8"),
+        ("problem", "i8"),  # of the policy; the run then ends
     ]
 )
 """What the loop counts, in one record; a run's totals are what it holds at the end."""
@@ -95,6 +97,8 @@ ENGINE = np.dtype(
 )
 """`qba.EngineConfig` as the loop takes it; ``kv_projection`` is the place of its name in `KV_PROJECTIONS`."""
 
+WRONG_CHOICE, IDLE, WRONG_KEY, WRONG_QUEUE, UNSTEADY = 1, 2, 3, 4, 5
+"""What can be wrong with a policy, as the ledger's ``problem``."""
 NOBODY = -1
 NO_NEED = 2**62
 """Stands for "more than any number of tokens"."""
@@ -106,12 +110,18 @@ def built_in(function: Callable) -> Callable:
 
 
 class Given(NamedTuple):
-    """The columns of the requests, which are numbered in order of arrival; shape (n,) each."""
+    """The columns of the requests, which are numbered in order of arrival; shape (n,) each.
+
+    The last three are empty where the policy does not know them.
+    """
 
     arrival: np.ndarray
     prompt: np.ndarray
     response: np.ndarray
     predicted_long: np.ndarray
+    predicted_tokens: np.ndarray
+    client: np.ndarray
+    true_long: np.ndarray
 
 
 class Made(NamedTuple):
@@ -124,6 +134,33 @@ class Made(NamedTuple):
     promoted: np.ndarray
 
 
+class Line(NamedTuple):
+    """What a policy may know of all who wait (see `qba.policies`)."""
+
+    now: float
+    batches: int
+    arrived: int
+    oldest: int
+    oldest_arrival: float
+    oldest_batches: int
+
+
+class Order(NamedTuple):
+    """Columns for a policy that orders by keys, empty for the others; shape (n,) each.
+
+    key, queue: where a request waits. left, right: below it in that queue's heap. step: batches served before it came.
+    """
+
+    key: np.ndarray
+    queue: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    step: np.ndarray
+
+
+NO_ORDER = Order(np.empty(0), *(np.empty(0, np.int64) for _ in range(4)))
+
+
 class Table(NamedTuple):
     """All columns as the loop borrows them; ``next`` is who waits after a request in its queue."""
 
@@ -131,12 +168,20 @@ class Table(NamedTuple):
     prompt: np.ndarray
     response: np.ndarray
     predicted_long: np.ndarray
+    predicted_tokens: np.ndarray
+    client: np.ndarray
+    true_long: np.ndarray
     start: np.ndarray
     prefill_end: np.ndarray
     first_token: np.ndarray
     finish: np.ndarray
     promoted: np.ndarray
     next: np.ndarray
+    key: np.ndarray
+    queue: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    step: np.ndarray
 
 
 class Memory(NamedTuple):
@@ -145,6 +190,8 @@ class Memory(NamedTuple):
     given: Given
     made: Made
     next: np.ndarray
+    order: Order
+    roots: np.ndarray
     log: np.ndarray
     ledger: np.ndarray
     state: np.ndarray
@@ -156,8 +203,20 @@ class Memory(NamedTuple):
     ring: np.ndarray
 
 
-def allocate(given: Given, config: EngineConfig, log: np.ndarray | None, history: bool, window: int) -> Memory:
-    """Memory for a run. ``history``: whether all waits are kept for θ; ``window``: or how many of the last."""
+def allocate(
+    given: Given,
+    config: EngineConfig,
+    log: np.ndarray | None,
+    history: bool,
+    window: int,
+    queues: int = 0,
+    own: int = 0,
+) -> Memory:
+    """Memory for a run.
+
+    ``history``: whether all waits are kept for θ; ``window``: or how many of the last. ``queues``: of a policy that orders
+    by keys, 0 for the others; ``own``: numbers of its own.
+    """
     n = len(given.arrival)
     ledger = np.zeros(1, LEDGER)
     ledger["partial"], ledger["least"] = NOBODY, NO_NEED
@@ -165,9 +224,11 @@ def allocate(given: Given, config: EngineConfig, log: np.ndarray | None, history
         Given(*map(np.ascontiguousarray, given)),
         Made(*(np.full(n, np.nan) for _ in range(4)), np.zeros(n, bool)),
         np.empty(n, np.int64),
+        Order(np.empty(n), *(np.empty(n, np.int64) for _ in range(4))) if queues else NO_ORDER,
+        np.full(queues, NOBODY) if queues else NO_ORDER.queue,
         np.empty(0, BATCH_LOG) if log is None else log,
         ledger,
-        np.zeros(STATE_SIZE, np.int64),
+        np.zeros(queues + own) if queues else np.zeros(STATE_SIZE, np.int64),
         np.full((2, 4), NOBODY),
         np.full(2 * n if config.on_blocked == "skip" else 0, NO_NEED),
         # Each request in flight holds at least one token, and none is let in past the safe limit but one that is alone.

@@ -6,11 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from numba.core.errors import NumbaError
 
 from qba.config import EngineConfig
 from qba.engine import loop
 from qba.engine.aging import HISTORY, QUEUE, WINDOW, Aging
-from qba.engine.memory import BATCH_LOG, Given, allocate, engine_record
+from qba.engine.memory import (
+    BATCH_LOG, IDLE, WRONG_CHOICE, UNSTEADY, WRONG_KEY, WRONG_QUEUE, Given, allocate, engine_record,
+)  # fmt: skip
 from qba.errors import InputError
 from qba.policies import Policy
 from qba.requests import Requests
@@ -33,11 +36,28 @@ def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndar
     check(requests, policy, config)
     aging = _aging(policy)
     aged = not np.isnan(aging.level)
-    given = Given(requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long)
-    memory = allocate(given, config, log, aged and aging.sample == HISTORY, aging.window if aged else 0)
-    if not loop.run(policy.rule, aging, engine_record(config), memory):
-        raise InputError(f"policy {policy.name}: its pick chose a class of which no request waits")
+    queues, own, known = policy.room(requests)
+    given = Given(requests.arrival_s, requests.prompt_tokens, requests.response_tokens, requests.predicted_long, *known)
+    memory = allocate(given, config, log, aged and aging.sample == HISTORY, aging.window if aged else 0, queues, own)
+    try:
+        loop.run(policy.rule, aging, engine_record(config), memory)
+    except NumbaError as error:
+        from qba.definition import explain  # needed here alone, and it imports this module's neighbours
+
+        raise InputError(explain(policy, requests, error)) from error
+    problem = int(memory.ledger[0]["problem"])
+    if problem:
+        raise InputError(f"policy {policy.name}: {PROBLEMS[problem]}")
     return Run(*memory.made, memory.ledger[0])
+
+
+PROBLEMS = {
+    WRONG_CHOICE: "its pick or choose named a class or queue in which no request waits",
+    IDLE: "its choose picked nobody though the engine was empty and requests waited",
+    WRONG_KEY: "its key returned NaN, so the request has no place in the order",
+    WRONG_QUEUE: "its queue returned a number that is none of its queues",
+    UNSTEADY: "its pick or choose changes state, which it may only read: the same run came out another way",
+}
 
 
 def _aging(policy: Policy) -> Aging:
@@ -106,7 +126,8 @@ def simulate(
     if not record:
         return run
     log = np.zeros(result.totals["batches"], BATCH_LOG)
-    serve(requests, policy, config, log)
+    if serve(requests, policy, config, log).totals["batches"] != len(log):
+        raise InputError(f"policy {policy.name}: {PROBLEMS[UNSTEADY]}")
     return run, _batch_dataset(log)
 
 

@@ -27,11 +27,12 @@ def note_first_tokens(table, decoding, now, served):
 
 
 @built_in
-def repeat(engine, aging, table, waiting, decoding, now, boundary, refused):
+def repeat(engine, aging, table, waiting, decoding, now, boundary, refused, punctual):
     """Serve the batches ahead that are all alike.
 
     ``boundary`` is that of the last batch and ``refused`` how many refusals it counted; -1 where somebody started, ended
-    a prefill or finished in it, so that others may be let in now.
+    a prefill or finished in it, so that others may be let in now. ``punctual``: whether arrivals must be noted at the very
+    boundary, since the policy counts the batches since.
     """
     block, many = engine.decode_block, now.decoding
     left = engine.token_budget - many * block
@@ -39,6 +40,8 @@ def repeat(engine, aging, table, waiting, decoding, now, boundary, refused):
         return
     chunk = 0
     arrives, turns_aged = math.inf, math.inf
+    if punctual and now.arrived < len(table.arrival):
+        arrives = table.arrival[now.arrived]
     if now.partial >= 0:
         if now.prompt_left <= left:
             return

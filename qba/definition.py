@@ -1,0 +1,273 @@
+"""Writing a policy: one small class of plain Python, which the engine compiles.
+
+There are two kinds. A policy with a ``pick`` chooses between two classes, as the paper's do (see `qba.policies`). Any other
+orders all who wait by keys::
+
+    @qba.policy(knows="length")
+    class LinearAging:
+        \"\"\"Shortest predicted response first; a second of waiting counts like ``weight`` tokens.\"\"\"
+
+        weight: float = 10.0
+
+        def key(self, request):
+            return request.predicted_tokens + self.weight * request.arrival_s
+
+Its methods, each of which may be left out, are
+
+``key(self, request)``
+    A number, fixed when the request arrives: the smallest goes first, the older request where two are equal. Left out:
+    first come, first served.
+``queue(self, request)``
+    The number, from 0 on, of the queue that the request waits in, of ``queues`` in all.
+``choose(self, state, first, line)``
+    Which queue is next: its number, `OLDEST` for the oldest of all who wait, or `NOBODY`, which ends this boundary's
+    admissions. ``first[q]`` is the number of the request that is first in queue q, or -1 where nobody waits. ``line`` tells
+    ``now`` (seconds), ``batches`` (served so far), ``arrived`` (requests so far), and of the oldest who waits its number
+    ``oldest``, ``oldest_arrival`` and ``oldest_batches`` (served when it came). It may read ``state`` but not change it.
+``started(self, state, request, queue)``, ``prefilled(...)``, ``finished(...)``
+    The request was let in; its prefill ended; it is done.
+``decoded(self, state, request, queue, tokens)``
+    It is given response tokens in the coming batch. (A policy with this method is told of every batch, which costs time.)
+
+``self`` has the parameters, ``state`` is an array of numbers that starts at 0: one for each queue, then ``memory`` more.
+``request`` has what the policy may know: always ``number`` (in order of arrival), ``arrival_s`` and ``prompt_tokens``, and
+more by ``knows``, see `KNOWLEDGE`. Reading anything else is refused. Admission control is the engine's: a candidate that the
+KV limit refuses ends the boundary's admissions, or with ``on_blocked="skip"`` is passed over.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from qba.errors import InputError
+from qba.policies import Policy, register
+from qba.requests import Requests
+from qba.validate import named_parameters, number, whole_number
+
+ALWAYS = {"number": "r", "arrival_s": "table.arrival[r]", "prompt_tokens": "table.prompt[r]"}
+KNOWLEDGE = {
+    "nothing": {},
+    "class": {"predicted_long": "table.predicted_long[r]"},
+    "length": {"predicted_tokens": "table.predicted_tokens[r]"},
+    "client": {"client": "table.client[r]"},
+    "oracle": {"response_tokens": "table.response[r]", "true_long": "table.true_long[r]"},
+}
+"""What a policy may know, and what that lets it read of a request (and where the engine finds it): the predicted class, the
+predicted response tokens, whose request it is, or the truth."""
+
+PICK = {"pick": 5, "started": 3, "prefilled": 4}
+ORDER = {"key": 2, "queue": 2, "choose": 4, "started": 4, "prefilled": 4, "finished": 4, "decoded": 5}
+"""Methods of either kind, and how many arguments they take."""
+
+
+def policy(
+    cls: type | None = None, *, knows: str | tuple[str, ...] = "nothing", queues: int | str = 1, memory: int = 0
+) -> Any:
+    """Make a class a policy (see the module's text for what it may hold).
+
+    Parameters
+    ----------
+    cls : class
+        With annotated numbers (int, float or bool) as parameters, and methods.
+    knows : str or tuple of str
+        Of `KNOWLEDGE`.
+    queues : int or "clients"
+        How many queues ``queue`` may name; one for each client of the requests.
+    memory : int
+        Numbers that ``state`` holds besides one for each queue.
+
+    Returns
+    -------
+    type
+        A frozen dataclass, a subclass of `qba.policies.Policy`, known by its name to `policy_by_name`.
+
+    Raises
+    ------
+    InputError
+        If the class is not one of the two kinds, or a method or parameter is not as it should be.
+    """
+    if cls is None:
+        return lambda cls: policy(cls, knows=knows, queues=queues, memory=memory)
+    known = (knows,) if isinstance(knows, str) else tuple(knows)
+    for what in known:
+        if what not in KNOWLEDGE:
+            raise InputError(f"policy {cls.__name__}: knows = {what!r}, but there are {', '.join(KNOWLEDGE)}")
+    methods = _methods(cls)
+    by_class = "pick" in methods
+    if by_class and "class" not in known:
+        raise InputError(f"policy {cls.__name__}: it has a pick, which chooses between classes: say knows='class'")
+    if queues != "clients":
+        queues = whole_number(f"policy {cls.__name__}", "queues", queues, at_least=1)
+    elif "client" not in known:
+        raise InputError(f"policy {cls.__name__}: queues='clients', but it does not know them: say knows='client'")
+    parameters = _parameters(cls)
+    rule = namedtuple(f"{cls.__name__}Rule", ["aging_quantile", *(n for n in parameters if n != "aging_quantile")])
+    inside = dict(methods) if by_class else {"methods": methods, **_sight(cls.__name__, known)}
+    # Found again by that name, when numba's cache or a worker process reads it.
+    place = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.rule_class"}
+    rule_class = type(rule.__name__, (rule,), {"__slots__": ()} | inside | place)
+    made = type(
+        cls.__name__,
+        (OwnPolicy,),
+        {
+            **{name: value for name, value in vars(cls).items() if name not in methods and not _is_slot(name)},
+            "__annotations__": dict(parameters), "rule_class": rule_class, "knows": known, "queues": queues,
+            "memory": whole_number(f"policy {cls.__name__}", "memory", memory, at_least=0),
+            "code": _digest(methods),
+        },
+    )  # fmt: skip
+    return register(named_parameters(dataclass(frozen=True)(made)))
+
+
+class OwnPolicy(Policy):
+    """What `policy` makes a class into."""
+
+    knows: tuple[str, ...]
+    queues: int | str
+    memory: int
+    code: str
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is bool:
+                if not isinstance(value, (bool, np.bool_)):
+                    raise InputError(f"{self.name}: {field.name} = {value!r}, but it must be True or False")
+                checked = bool(value)
+            elif field.type is int:
+                checked = whole_number(self.name, field.name, value, at_least=-(2**31))
+            else:
+                checked = number(self.name, field.name, value)
+            object.__setattr__(self, field.name, checked)
+
+    def room(self, requests: Requests) -> tuple[int, int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        if not hasattr(self.rule_class, "methods"):
+            return super().room(requests)
+        _, _, (none, _, no_label) = super().room(requests)
+        queues = int(requests.client.max()) + 1 if self.queues == "clients" else self.queues
+        known = (
+            requests.predicted_tokens if "length" in self.knows else none,
+            requests.client if "client" in self.knows else none,
+            requests.true_long if "oracle" in self.knows else no_label,
+        )
+        return queues, self.memory, known
+
+
+def explain(policy: Policy, requests: Requests, error: Exception) -> str:
+    """Why a policy could not be compiled, in one line: what Python itself says of it where it objects too."""
+    methods = getattr(policy.rule_class, "methods", None)
+    if methods is None:
+        return f"policy {policy.name}: cannot be compiled: {_last_line(error)}"
+    from numba import njit
+    from numba.core.errors import NumbaError
+
+    rule, queues = policy.rule, policy.room(requests)[0]
+    state, first = np.zeros(queues + policy.memory), np.zeros(queues, np.int64)
+    request = sight(policy, requests, 0)
+    from qba.engine.memory import Line
+
+    arguments = {
+        "key": (request,), "queue": (request,), "choose": (state, first, Line(0.0, 0, 1, 0, 0.0, 0)),
+        "started": (state, request, 0), "prefilled": (state, request, 0), "finished": (state, request, 0),
+        "decoded": (state, request, 0, 1),
+    }  # fmt: skip
+    for name, function in methods.items():
+        try:
+            function(rule, *arguments[name])
+        except AttributeError as problem:
+            return f"policy {policy.name}: its {name} fails: {_unknown(policy, problem)}"
+        except Exception as problem:
+            return f"policy {policy.name}: its {name} fails: {type(problem).__name__}: {problem}"
+        try:
+            njit(function)(rule, *arguments[name])
+        except NumbaError as problem:
+            return f"policy {policy.name}: its {name} cannot be compiled: {_last_line(problem)}"
+    return f"policy {policy.name}: cannot be compiled: {_last_line(error)}"
+
+
+def sight(policy: Policy, requests: Requests, r: int) -> Any:
+    """Request r as the policy sees it."""
+    columns = {
+        "number": np.arange(len(requests)), "arrival_s": requests.arrival_s, "prompt_tokens": requests.prompt_tokens,
+        "predicted_long": requests.predicted_long, "predicted_tokens": requests.predicted_tokens,
+        "client": requests.client, "response_tokens": requests.response_tokens, "true_long": requests.true_long,
+    }  # fmt: skip
+    seen = policy.rule_class.seen
+    return seen(*(columns[name][r].item() for name in seen._fields))
+
+
+def _methods(cls: type) -> dict[str, Callable]:
+    methods = {name: f for name, f in vars(cls).items() if inspect.isfunction(f) and not name.startswith("__")}
+    kind = PICK if "pick" in methods else ORDER
+    for name, function in methods.items():
+        if name not in kind:
+            near = difflib.get_close_matches(name, kind, n=1)
+            raise InputError(
+                f"policy {cls.__name__}: {name} is none of its methods"
+                f"{f' (did you mean {near[0]}?)' if near else ''}; there are {', '.join(kind)}"
+            )
+        if len(inspect.signature(function).parameters) != kind[name]:
+            raise InputError(f"policy {cls.__name__}: its {name} must take {kind[name]} arguments, self included")
+    if not methods:
+        raise InputError(f"policy {cls.__name__}: it has no method; there are {', '.join({**PICK, **ORDER})}")
+    return methods
+
+
+def _parameters(cls: type) -> dict[str, type]:
+    try:
+        hints = get_type_hints(cls)
+    except NameError as error:
+        raise InputError(f"policy {cls.__name__}: {error}") from None
+    for name, kind in hints.items():
+        if kind not in (int, float, bool):
+            raise InputError(f"policy {cls.__name__}: parameter {name} must be an int, a float or a bool")
+    return hints
+
+
+def _sight(name: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """A named tuple of what may be known of a request, and the function that fills it in compiled code."""
+    columns = dict(ALWAYS)
+    for what in known:
+        columns |= KNOWLEDGE[what]
+    seen = namedtuple("request", columns)
+    # numba has no way to build a tuple of fields chosen by the rule, but compiles the text of one.
+    space: dict[str, Any] = {"seen": seen}
+    exec(f"def see(rule, table, r):\n    return seen({', '.join(columns.values())})", space)
+    return {"seen": seen, "see": staticmethod(space["see"])}
+
+
+def _unknown(policy: Policy, problem: AttributeError) -> str:
+    for what, columns in KNOWLEDGE.items():
+        if problem.name in columns:
+            return f"it reads {problem.name}, but it knows {', '.join(policy.knows)}: say knows={what!r} if it may"
+    there = ", ".join(policy.rule_class.seen._fields)
+    return f"{problem}; a request has {there}, and self {', '.join(policy.rule_class._fields[1:]) or 'no parameter'}"
+
+
+def _digest(methods: dict[str, Callable]) -> str:
+    """Of what the methods do, so that results of another definition under the same name are not taken for this one's."""
+    codes = [
+        f"{name} {f.__code__.co_code.hex()} {f.__code__.co_consts} {f.__code__.co_names}" for name, f in methods.items()
+    ]
+    return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:16]
+
+
+def _last_line(error: Exception) -> str:
+    """numba's reason, which stands above the advice and the traceback that it adds."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [
+        line for line in lines if not line.startswith(("Failed in", "During", "File", "-", "def ", "^", "There are"))
+    ]
+    return (told or lines or [type(error).__name__])[0]
+
+
+def _is_slot(name: str) -> bool:
+    return name in ("__dict__", "__weakref__", "__annotations__", "__annotations_cache__", "__annotate_func__")
