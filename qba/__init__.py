@@ -7,6 +7,8 @@ from qba.errors import InputError
 from qba.metrics import summarize
 from qba.policies import AA, FCFS, PSF, QBA
 from qba.predictor import mislabel
+from qba.profile_fit import fit_profile
+from qba.profiles import PRESETS, Profile
 from qba.requests import Requests
 from qba.sweeps import sweep
 from qba.traces import read_trace
@@ -15,11 +17,14 @@ from qba.workload import synthetic
 __all__ = [
     "AA",
     "FCFS",
+    "PRESETS",
     "PSF",
+    "Profile",
     "QBA",
     "EngineConfig",
     "InputError",
     "Requests",
+    "fit_profile",
     "mislabel",
     "policy",
     "read_trace",

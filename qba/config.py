@@ -92,6 +92,19 @@ class EngineConfig:
                 "decode_partial nothing could ever decode"
             )
 
+    @classmethod
+    def from_profile(cls, profile, **fields) -> EngineConfig:
+        """An engine with the batch-time law of a profile.
+
+        profile: a preset's name (see `qba.PRESETS`), a `qba.Profile`, or the result of `qba.fit_profile`.
+        fields: any other parameter; one of the law's given here as well is taken instead of the profile's.
+
+        Raises InputError for an unknown preset, or a value outside its range.
+        """
+        from qba.profiles import as_profile  # here, because configurations know no other module
+
+        return cls(**{**as_profile(profile).engine_fields, **fields})
+
     @property
     def kv_safe_tokens(self) -> float:
         """M_safe = η M_max, the projected KV use up to which prompts are admitted (tokens)."""
