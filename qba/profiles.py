@@ -113,7 +113,7 @@ PRESETS: dict[str, Profile] = {
     for profile in (
         Profile(
             name="paper", batch_overhead_s=0.003, token_time_s=2e-5, knee_tokens=64,
-            provenance="The paper's constants (section IV-A3), which it does not say were measured.",
+            provenance="The paper's constants (section IV-A3): profiled, it says, on an engine and a GPU that it does not name.",
         ),
         Profile(
             name="a100-llama-2-7b", batch_overhead_s=0.00937, token_time_s=6.08e-05, knee_tokens=69.5,
@@ -148,7 +148,7 @@ def profile_by_name(name: str) -> Profile:
     if name not in PRESETS:
         import difflib  # only a mistake needs it
 
-        near = difflib.get_close_matches(str(name).lower(), PRESETS, n=1)
+        near = difflib.get_close_matches(str(name).lower(), PRESETS, n=1, cutoff=0.4)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise InputError(f"unknown profile {name!r}{hint}: there are {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -22,6 +22,7 @@ from qba.figures.paper import (
     quota_tail,
 )
 from qba.figures.precision import half_widths, horizon
+from qba.figures.profiles import profile_fit
 from qba.figures.published import FIGURES, Figure, draw, draw_all, reader, specification, to_svg
 from qba.figures.ratios import scorecard
 from qba.figures.style import POLICY_STYLE, use
@@ -42,6 +43,7 @@ __all__ = [
     "load_tail",
     "model_mean",
     "prediction_errors",
+    "profile_fit",
     "quota_mean",
     "quota_tail",
     "reader",
