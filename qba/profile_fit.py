@@ -2,7 +2,7 @@
 
 What is fitted are logarithms of times, so that errors count in per cent: a batch of 9 ms weighs like one of 200 ms, and
 ten times too slow like ten times too fast. Huber's loss bounds the pull of one batch. The knee is searched over the
-whole range of sizes, never from a start: for each candidate the law is a line in two unknowns, which is solved.
+whole range of sizes, never from a start (`qba.profile_law`).
 
 The intervals come from the sandwich estimate of an M-estimator's covariance, not from a bootstrap: it needs no random
 numbers and one fit instead of hundreds, it holds where the scatter differs from size to size, and whitened along the
@@ -14,7 +14,6 @@ MacKinnon & White, Journal of Econometrics 29, 1985; Feder, Annals of Statistics
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -22,37 +21,17 @@ from numpy.typing import ArrayLike
 
 from qba.errors import InputError
 from qba.intervals import ESTIMATE, student
+from qba.profile_law import HUBER, Law, residual_scale, search, seen
 
 LEAST_BATCHES = 5
 LEAST_SIZES = 3
-HUBER = 1.345
-"""Residual, in scales, from which on the pull of a batch stays the same: 95 % efficient for normal errors."""
 OUTLIER = 5.0
 """Residual, in scales, from which on a batch counts as an outlier."""
-FINEST = 1e-4
-"""Least scale of the residuals (relative): no batch takes the same time again to more digits, and exact data can be fitted."""
-KNEE_SEEN, RISE_SEEN = 3.84, 8.85
-"""Twice the gain in log-likelihood from which on a knee, or a rise, is taken as seen, at 5 %. Without a rise the knee
-could be anywhere, and a gain that was searched for must be larger (Andrews, Econometrica 61, 1993, table I)."""
 CURVE_POINTS = 120
-_ELEMENTS = 300_000
-"""Candidate knees times batches held at once."""
 
 
 class ProfileWarning(UserWarning):
     """The measured batches leave a parameter of the law open; the message says which and what is known instead."""
-
-
-class Law(NamedTuple):
-    """The three parameters of the batch-time law: seconds, seconds a token, tokens."""
-
-    overhead: float
-    slope: float
-    knee: float
-
-    def seconds(self, tokens: ArrayLike) -> np.ndarray:
-        """T = c0 + a max(0, b - b0) for each number of tokens."""
-        return self.overhead + self.slope * np.maximum(0.0, np.asarray(tokens, dtype=float) - self.knee)
 
 
 def fit_profile(tokens: ArrayLike, seconds: ArrayLike, *, name: str = "measured") -> xr.Dataset:
@@ -82,8 +61,9 @@ def fit_profile(tokens: ArrayLike, seconds: ArrayLike, *, name: str = "measured"
         without a knee, and the values are one of many that fit as well. Where nothing is surely above it, the intervals
         of a and b0 have no upper end; where no rise is seen at all, a is 0 and b0 the largest size measured.
 
-        The intervals are those of large samples. Simulated with some tens of batches they cover 88 to 96 %; one in ten
-        batches ten times too slow moves c0 and a by a fifth of the scale, as Huber's loss bounds their pull but keeps it.
+        The intervals are those of large samples. Simulated with some tens of batches they cover 88 to 96 %, less where
+        few batches lie on one side of the knee. One batch in ten that is ten times too slow moves c0 and a by a fifth of
+        the scale, as Huber's loss bounds their pull but keeps it.
 
     Raises
     ------
@@ -98,9 +78,9 @@ def fit_profile(tokens: ArrayLike, seconds: ArrayLike, *, name: str = "measured"
     tokens, seconds = _checked(tokens, seconds)
     order = np.argsort(tokens, kind="stable")
     tokens, logs = tokens[order], np.log(seconds[order])
-    law, knee_seen = _seen(tokens, logs, *_fitted(tokens, logs))
+    law, knee_seen = seen(tokens, logs, *search(tokens, logs))
     residuals = logs - np.log(law.seconds(tokens))
-    scale = _scale(residuals)
+    scale = residual_scale(residuals)
     correlation, covariance = _covariance(tokens, residuals, law, scale)
     ends, notes = _ends(tokens, law, covariance, knee_seen)
     for note in notes:
@@ -172,90 +152,6 @@ def _checked(tokens: ArrayLike, seconds: ArrayLike) -> tuple[np.ndarray, np.ndar
             f"but three parameters need at least {LEAST_SIZES} different sizes"
         )
     return columns[0], columns[1]
-
-
-# --- the fit ----------------------------------------------------------------------------------------------------------
-
-
-def _fitted(tokens: np.ndarray, logs: np.ndarray) -> tuple[Law, float]:
-    """The law with the least robust cost over all knees, and the scale of the residuals that goes with it."""
-    knees = _candidates(tokens)
-    overhead, slope = np.full(knees.size, np.exp(np.median(logs))), np.zeros(knees.size)
-    scale = np.inf  # least squares first; the outliers' pull then shrinks from pass to pass
-    for _ in range(30):
-        overhead, slope, cost = _lines(tokens, logs, knees, scale, overhead, slope)
-        best = int(np.argmin(cost))
-        before, scale = scale, _scale(logs - np.log(Law(overhead[best], slope[best], knees[best]).seconds(tokens)))
-        if abs(scale - before) <= 1e-4 * scale:
-            break
-    law = Law(overhead[best], slope[best], knees[best])
-    low, high = knees[max(best - 1, 0)], knees[min(best + 1, knees.size - 1)]
-    for _ in range(6):  # each round divides the bracket around the best knee by ten
-        knees = np.unique(np.append(np.linspace(low, high, 21), law.knee))
-        start = np.full(knees.size, law.overhead), np.full(knees.size, law.slope)
-        overhead, slope, cost = _lines(tokens, logs, knees, scale, *start)
-        best = int(np.argmin(cost))
-        law = Law(overhead[best], slope[best], knees[best])
-        low, high = knees[max(best - 1, 0)], knees[min(best + 1, knees.size - 1)]
-    return law, _scale(logs - np.log(law.seconds(tokens)))
-
-
-def _seen(tokens: np.ndarray, logs: np.ndarray, law: Law, scale: float) -> tuple[Law, bool]:
-    """The law, or the constant time that fits as well where the batches show no rise; and whether they show a knee."""
-    knees = np.array([tokens[0], tokens[-1], law.knee])
-    start = np.full(3, law.overhead), np.array([law.slope, 0.0, law.slope])
-    overhead, _, cost = _lines(tokens, logs, knees, scale, *start)
-    line, flat = 2 * (cost[:2] - cost[2]) / scale**2
-    if flat < RISE_SEEN:
-        law = Law(overhead[1], 0.0, tokens[-1])
-    return Law(*map(float, law)), bool(line >= KNEE_SEEN)
-
-
-def _candidates(tokens: np.ndarray) -> np.ndarray:
-    """Knees to try: the sizes measured, thinned where there are many. Below the least the law would not differ."""
-    sizes = np.unique(tokens)
-    most = max(24, _ELEMENTS // tokens.size)
-    return sizes if sizes.size <= most else sizes[np.linspace(0, sizes.size - 1, most).round().astype(int)]
-
-
-def _scale(residuals: np.ndarray) -> float:
-    """Standard deviation of normal residuals from their median size, three of which the parameters take up."""
-    n = residuals.size
-    return max(float(np.median(np.abs(residuals))) * 1.4826 * np.sqrt(n / (n - 3)), FINEST)
-
-
-def _lines(
-    tokens: np.ndarray, logs: np.ndarray, knees: np.ndarray, scale: float, overhead: np.ndarray, slope: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each knee, c0 > 0 and a >= 0 with the least Huber cost in logarithms, and that cost: arrays over knees.
-
-    Gauss-Newton steps with weights, two equations in two unknowns at each knee, from the given start.
-    """
-    beyond = np.maximum(0.0, tokens - knees[:, None])
-    for _ in range(60):
-        time = overhead[:, None] + slope[:, None] * beyond
-        off = logs - np.log(time)
-        weight = np.minimum(1.0, HUBER * scale / np.maximum(np.abs(off), 1e-300)) if np.isfinite(scale) else 1.0
-        by_overhead, by_slope = 1 / time, beyond / time
-        cc, ca, aa, c, a = (
-            np.sum(weight * product, axis=1)
-            for product in (
-                by_overhead**2, by_overhead * by_slope, by_slope**2, by_overhead * off, by_slope * off
-            )
-        )  # fmt: skip
-        determinant = cc * aa - ca**2
-        solvable = determinant > 1e-12 * cc * aa  # not where no batch, or a single size, lies beyond the knee
-        step = np.where(solvable, (cc * a - ca * c) / np.where(solvable, determinant, 1.0), 0.0)
-        step = np.maximum(step, -slope)
-        jump = np.clip((c - ca * step) / cc, -overhead / 2, 2 * overhead)
-        overhead, slope = overhead + jump, slope + step
-        if np.all(np.abs(jump) <= 1e-8 * overhead) and np.all(np.abs(step) <= 1e-8 * slope):
-            break
-    off = np.abs(logs - np.log(overhead[:, None] + slope[:, None] * beyond))
-    if not np.isfinite(scale):
-        return overhead, slope, np.sum(off**2, axis=1) / 2
-    bend = HUBER * scale
-    return overhead, slope, np.sum(np.where(off <= bend, off**2 / 2, bend * (off - bend / 2)), axis=1)
 
 
 # --- uncertainty ------------------------------------------------------------------------------------------------------
