@@ -130,7 +130,7 @@ class Nobody(Policy):
 
 def test_a_rule_that_picks_where_nobody_waits_is_told_so():
     requests = qba.Requests(arrival_s=[0, 1], prompt_tokens=[1, 1], response_tokens=[1, 1], true_long=[False, True])
-    with pytest.raises(qba.InputError, match="policy Nobody: its pick chose a class of which no request waits"):
+    with pytest.raises(qba.InputError, match="policy Nobody: its pick or choose named a class or queue"):
         qba.simulate(requests, Nobody())
 
 

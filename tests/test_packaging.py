@@ -33,7 +33,7 @@ def bounds(requirements: list[str]) -> dict[str, str]:
     """{name: lower bound} of requirements, each of which must have exactly one."""
     found = {}
     for requirement in requirements:
-        match = re.fullmatch(r"([a-z0-9-]+)>=([\d.]+)", requirement)
+        match = re.fullmatch(r"([a-z0-9_-]+)>=([\d.]+)", requirement)
         assert match, f"{requirement!r}: name>=version is expected"
         found[match[1]] = match[2]
     return found
@@ -87,7 +87,7 @@ def test_the_version_stands_in_the_citation_too():
 
 def test_the_command_exists():
     module, _, function = PROJECT["project"]["scripts"]["qba"].partition(":")
-    tree = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text("utf-8"))
+    tree = ast.parse((ROOT / module.replace(".", "/") / "__init__.py").read_text("utf-8"))
     assert function in [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
 
 
