@@ -15,7 +15,15 @@ GOOD = {"arrival_s": [0.0, 1.0, 1.0], "prompt_tokens": [1, 2, 3], "response_toke
 
 def test_columns_are_converted_and_labelled_by_the_response_quantile():
     requests = qba.Requests(**GOOD)
-    assert [getattr(requests, name).dtype for name in COLUMNS] == [np.float64, np.int64, np.int64, bool, bool, np.int64, np.int64]
+    assert [getattr(requests, name).dtype for name in COLUMNS] == [
+        np.float64,
+        np.int64,
+        np.int64,
+        bool,
+        bool,
+        np.int64,
+        np.int64,
+    ]
     # 0.85-quantile of 4, 5, 600: place 1.7 of 0…2, so 5 + 0.7 · 595 = 421.5
     assert requests.true_long.tolist() == [False, False, True]
     assert requests.predicted_long.tolist() == requests.true_long.tolist()

@@ -11,6 +11,7 @@ from qba.advice.measures import attrs, estimates, measure, window_edges
 from qba.advice.replays import side_by_side
 from qba.config import EngineConfig
 from qba.engine.simulate import SCALARS, run_scalars, serve
+from qba.fairness import FAIRNESS, STARVED_S, TTFT_BOUND_S, fairness
 from qba.intervals import ESTIMATE, function_interval, stacked
 from qba.policies import PAPER, Policy
 from qba.requests import Requests
@@ -51,7 +52,8 @@ def compare(
     xarray.Dataset
         Dimensions (policy, estimate), the latter value, low, high (95 %, see `measures.estimate`): mean, median, P95 and
         P99 of the wait, over all and by true class, time to first token and latency; `wait_change`, of the mean wait
-        against the first policy's, paired over windows. By policy the scalars of `qba.simulate`. By (policy, window):
+        against the first policy's, paired over windows. By policy the scalars of `qba.simulate` and the measures of
+        `qba.fairness.fairness`. By (policy, window):
         `window_wait_s`, the mean wait over a window's requests, at `window_time_s`, its mean arrival.
 
     Raises
@@ -65,7 +67,8 @@ def compare(
     def look(policy: Policy) -> tuple:
         run = serve(requests, policy, config)
         waits = np.add.reduceat(run.start_s - requests.arrival_s, edges[:-1]) / np.diff(edges)
-        return estimates(requests, run, MEASURES, edges), waits, run_scalars(requests, policy, config, run)
+        scalars = run_scalars(requests, policy, config, run) | fairness(requests, run)
+        return estimates(requests, run, MEASURES, edges), waits, scalars
 
     found = side_by_side(look, [(policy,) for policy in policies], len(requests), progress)
     values = np.array([values for values, _, _ in found])
@@ -81,7 +84,7 @@ def compare(
         stacked(change).transpose("policy", "estimate").values,
         attrs("1", f"change of the mean waiting time against {names[0]}"),
     )
-    for name, (units, text) in SCALARS.items():
+    for name, (units, text) in (SCALARS | FAIRNESS).items():
         variables[name] = ("policy", [scalars[name] for _, _, scalars in found], attrs(units, text))
     variables["window_wait_s"] = (
         ("policy", "window"),
@@ -100,6 +103,8 @@ def compare(
             "span_s": float(requests.arrival_s[-1] - requests.arrival_s[0]),
             "policies": ", ".join(map(repr, policies)),
             "engine": repr(config),
+            "starved_s": STARVED_S,
+            "ttft_bound_s": TTFT_BOUND_S,
         },
     )
 

@@ -69,6 +69,16 @@ def compare_text(study: xr.Dataset) -> str:
             + f"{one.throughput_tokens_per_s.item():>11,.0f}{int(one.kv_overflows):>14,}"
         )
         lines.append(" " * 8 + "".join(f"{interval(values, form):>{WIDTH}}" for values, form in columns))
+    heads = {
+        "wait_max_s": "longest wait", "starved": f"wait > {study.attrs['starved_s']:g} s", "slowdown_mean": "slowdown",
+        "slowdown_p99": "its P99", "jain_classes": "Jain, classes", "jain_clients": "Jain, clients",
+        "goodput": f"ttft <= {study.attrs['ttft_bound_s']:g} s, /s",
+    }  # fmt: skip
+    lines.append(f"{'policy':<8}" + "".join(f"{head:>{WIDTH}}" for head in heads.values()))
+    for name in study.policy.values:
+        one = study.sel(policy=name)
+        cells = [f"{int(one[m]):,}" if m == "starved" else seconds(one[m].item()) for m in heads]
+        lines.append(f"{name:<8}" + "".join(f"{cell:>{WIDTH}}" for cell in cells))
     return "\n".join(line.rstrip() for line in lines)
 
 
