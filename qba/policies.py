@@ -231,10 +231,15 @@ def policy_by_name(name: str, **parameters: float) -> Policy:
     InputError
         If there is no such policy, or it has no such parameter.
     """
+    return policy_class(name)(**parameters)
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class of a policy by its name. Raises InputError, listing those there are."""
     known = {cls.__name__: cls for cls in (*BUILT_IN, *OWN.values())}
     if name not in known:
         raise InputError(f"unknown policy {name!r}: there are {', '.join(known)}")
-    return known[name](**parameters)
+    return known[name]
 
 
 def register(cls: type[Policy]) -> type[Policy]:

@@ -133,6 +133,32 @@ def test_scorecard_prints_the_published_rows(folder, capsys):
     assert status == 0 and out.count("\n") == 50 and "N26" in out
 
 
+MINE = """import qba
+
+@qba.policy
+class ShortPrompts:
+    def key(self, request):
+        return request.prompt_tokens
+"""
+
+
+def test_policies_of_ones_own_are_loaded_from_a_file(folder, capsys):
+    (folder / "mine.py").write_text(MINE)
+    (folder / "broken.py").write_text(MINE + "\nShortPrompts(weight=1)\n")
+    (folder / "wrong.py").write_text("def\n")
+    status, out, err = run(capsys, "simulate", "--load", "mine.py", "--policies", "FCFS,ShortPrompts", "--rate", "31")
+    assert status == 0, err
+    fcfs, mine = (line.split() for line in out.splitlines()[2:])
+    assert (fcfs[0], mine[0]) == ("FCFS", "ShortPrompts") and float(mine[1]) < float(fcfs[1])
+    for file, message in (
+        ("broken.py", "no parameter 'weight'"),
+        ("wrong.py", "wrong.py, line 1: SyntaxError"),
+        ("none.py", "no such file"),
+    ):
+        status, _, err = run(capsys, "simulate", "--load", file)
+        assert status == 2 and err.count("\n") == 1 and message in err
+
+
 def test_help_is_quick_and_python_m_works():
     done = subprocess.run([sys.executable, "-m", "qba", "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "reproduce" in done.stdout

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from qba.errors import InputError
@@ -72,19 +73,24 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def add_policies(parser: argparse.ArgumentParser) -> None:
     """Which policies."""
-    parser.add_argument("--policies", default="FCFS,PSF,AA,QBA", help="comma-separated (default: all four)")
+    parser.add_argument("--policies", default="FCFS,PSF,AA,QBA", help="comma-separated (default: the paper's four)")
+    parser.add_argument(
+        "--load", type=Path, action="append", default=[], metavar="FILE.py",
+        help="a file with policies of your own (see qba.policy), to be named in --policies",
+    )  # fmt: skip
 
 
 def engine_and_policies(options: argparse.Namespace) -> tuple[Any, list]:
     """The engine that the options describe, and the policies with the parameters given by --set."""
     from qba.config import EngineConfig
-    from qba.policies import BUILT_IN, policy_by_name
+    from qba.policies import policy_by_name, policy_class
 
-    own = {cls.__name__: {f.name for f in fields(cls)} for cls in BUILT_IN}
+    for file in getattr(options, "load", ()):
+        _load(file)
     engine = {f.name for f in fields(EngineConfig)}
     names = [name.strip() for name in getattr(options, "policies", "FCFS").split(",")]
-    for name in names:
-        policy_by_name(name)  # a misspelt policy is told before its parameters
+    # A misspelt policy is told before its parameters.
+    own = {name: {f.name for f in fields(policy_class(name))} for name in names}
     settings = {name: literal(value) for name, value in map(setting, options.settings)}
     known = engine.union(*(own.get(name, ()) for name in names))
     for name in settings:
@@ -94,6 +100,37 @@ def engine_and_policies(options: argparse.Namespace) -> tuple[Any, list]:
             )
     policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own.get(name, ())}) for name in names]
     return _engine(options, {name: value for name, value in settings.items() if name in engine}), policies
+
+
+def _load(file: Path) -> None:
+    """Run a file of the user's, whose policies register themselves."""
+    import importlib.util
+
+    if not file.is_file():
+        raise InputError(f"--load {file}: no such file")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None:
+        raise InputError(f"--load {file}: is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:
+        line = next((f.tb_lineno for f in reversed(_frames(error)) if f.tb_frame.f_code.co_filename == str(file)), None)
+        where = getattr(error, "lineno", None) or line
+        raise InputError(
+            f"--load {file}{f', line {where}' if where else ''}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _frames(error: Exception) -> list[TracebackType]:
+    frames, frame = [], error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    return frames
 
 
 def _engine(options: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
