@@ -23,6 +23,7 @@ compare it with the draws. Gaps are two-phase hyperexponential with balanced mea
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
@@ -120,6 +121,37 @@ def draw_2024(requests: int, seed: int = 0, window: int = 0) -> Requests:
         prompt_tokens=np.maximum(1, np.rint(np.where(long, long_prompt, short_prompt))),
         response_tokens=np.maximum(1, np.rint(np.where(long, long_response(mixed), brief_response(own)))),
     )
+
+
+def draw_week(requests: int, seed: int = 0, at_once: int = 1_000_000) -> Iterator[Requests]:
+    """Draw a long trace of stand-in traffic in parts, so that one as long as the week needs the memory of a part only.
+
+    Parameters
+    ----------
+    requests : int
+        Rows in all; the week has 27.3 million.
+    seed : int
+        Number of the replication.
+    at_once : int
+        Rows in a part. Each part has random streams of its own, so another number gives another trace.
+
+    Yields
+    ------
+    Requests
+        Parts whose arrivals go on from one to the next, as `qba.traces.write_trace` writes them.
+    """
+    n = whole_number("draw_week", "requests", requests, at_least=1)
+    at_once = whole_number("draw_week", "at_once", at_once, at_least=1)
+    begin = 0.0
+    for window, first in enumerate(range(0, n, at_once)):
+        # One request more than is needed: it is the next part's first, and says when that begins.
+        drawn = draw_2024(min(at_once, n - first) + 1, seed, window)
+        yield Requests(
+            arrival_s=begin + drawn.arrival_s[:-1],
+            prompt_tokens=drawn.prompt_tokens[:-1],
+            response_tokens=drawn.response_tokens[:-1],
+        )
+        begin += drawn.arrival_s[-1]
 
 
 def prompt_quantile(normal: np.ndarray, scale: float, sigma: float) -> np.ndarray:
