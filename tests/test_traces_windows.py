@@ -143,8 +143,8 @@ def test_length_correlation():
 
 def test_merge_by_wall_clock():
     start = np.datetime64("2023-11-16T18:15:46.680590000")
-    a = Trace(trace([0, 1.0, 2.5], [1, 2, 3]), start, dropped=1)
-    b = Trace(trace([0, 1.5], [10, 20]), start + np.timedelta64(1, "s"), dropped=2)
+    a = Trace(trace([0, 1.0, 2.5], [1, 2, 3]), start, counts={"response tokens 0": 1})
+    b = Trace(trace([0, 1.5], [10, 20]), start + np.timedelta64(1, "s"), counts={"response tokens 0": 2})
     merged = merge(a, b)
     assert merged.requests.arrival_s.tolist() == [0, 1, 1, 2.5, 2.5]
     assert merged.requests.prompt_tokens.tolist() == [1, 2, 10, 3, 20]

@@ -1,12 +1,14 @@
 """Production traces: readers, windows of equal request count, the published files, and a stand-in for a missing one."""
 
-from qba.traces.readers import FORMATS, Format, Trace, TraceWarning, drop_oversize, read_dated, read_trace
+from qba.traces.formats import CLOCKS, FORMATS, Format
+from qba.traces.readers import Trace, TraceWarning, drop_oversize, read_dated, read_trace
 from qba.traces.registry import DownloadError, MissingTraceError, fetch_azure_2023, find
-from qba.traces.standin import draw_2024, standin_2024
+from qba.traces.standin import draw_2024, draw_week, standin_2024
 from qba.traces.windows import interarrival_scv, length_correlation, merge, relabel, rescale, scale_lengths, windows
 from qba.traces.writer import write_trace
 
 __all__ = [
+    "CLOCKS",
     "DownloadError",
     "FORMATS",
     "Format",
@@ -14,6 +16,7 @@ __all__ = [
     "Trace",
     "TraceWarning",
     "draw_2024",
+    "draw_week",
     "drop_oversize",
     "fetch_azure_2023",
     "find",

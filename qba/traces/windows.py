@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -222,7 +223,14 @@ def merge(a: Trace, b: Trace) -> Trace:
         for name in ("prompt_tokens", "response_tokens")
     }
     merged = Requests(arrival_s=(times - times[0]) / 1e9, **lengths)
-    return Trace(merged, np.datetime64(int(times[0]), "ns"), a.dropped + b.dropped)
+    return Trace(
+        merged,
+        np.datetime64(int(times[0]), "ns"),
+        format=" and ".join(dict.fromkeys((a.format, b.format))),
+        rows=a.rows + b.rows,
+        counts=dict(Counter(a.counts) + Counter(b.counts)),
+        notes=tuple(dict.fromkeys(a.notes + b.notes)),
+    )
 
 
 def _nanoseconds(trace: Trace) -> np.ndarray:

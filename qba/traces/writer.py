@@ -19,9 +19,7 @@ ROWS_AT_ONCE = 500_000
 HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
-def write_trace(
-    requests: Requests | Iterable[Requests], path: str | Path, start: str = "2024-05-10 00:00:00"
-) -> Path:
+def write_trace(requests: Requests | Iterable[Requests], path: str | Path, start: str = "2024-05-10 00:00:00") -> Path:
     """Write TIMESTAMP (UTC, microseconds), ContextTokens, GeneratedTokens, as the Azure traces of 2024 have them.
 
     Labels are not written: a reader derives them.
