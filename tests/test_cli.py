@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("QBA_DATA_DIR", str(tmp_path / "none"))
     (tmp_path / "good.csv").write_text(TRACE, newline="")
     (tmp_path / "renamed.csv").write_text(TRACE.replace("ContextTokens", "Prompt"), newline="")
-    (tmp_path / "zero.csv").write_text(TRACE.replace(",50,", ",0,"), newline="")
+    (tmp_path / "negative.csv").write_text(TRACE.replace(",50,", ",-50,"), newline="")
     (tmp_path / "huge.csv").write_text(TRACE.replace(",50,", ",9999,"), newline="")
     (tmp_path / "header.csv").write_text(TRACE.split("\r\n")[0], newline="")
     (tmp_path / "empty.csv").write_text("")
@@ -71,7 +71,7 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
         (["simulate", "empty.csv"], "empty.csv"),
         (["simulate", "header.csv"], "header.csv"),
         (["simulate", "renamed.csv"], "Prompt"),
-        (["simulate", "zero.csv"], "line 2"),
+        (["simulate", "negative.csv"], "line 2"),
         (["simulate", "huge.csv"], "9999"),
         (["simulate", "good.csv", "--columns", "arrival=TIME,prompt=ContextTokens,response=GeneratedTokens"], "TIME"),
         (["simulate", "good.csv", "--columns", "arrival"], "NAME=VALUE"),

@@ -15,6 +15,8 @@ from qba.traces.tables.text import opened, shown
 BLOCK_ROWS = 100_000
 """Rows handed over at a time."""
 
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
 
 class JsonTable:
     """A file of JSON objects. Byte-order mark, blank lines and no final newline are all right.
@@ -84,7 +86,7 @@ class JsonTable:
 
     def _parsed(self, number: int, text: str) -> dict:
         try:
-            found = _loads(text)
+            found = _DECODER.decode(text)
         except ValueError as error:
             reason = getattr(error, "msg", error)
             raise InputError(f"{self.path}, line {number}: {shown(text)} is not well-formed JSON ({reason})") from None
@@ -95,14 +97,10 @@ class JsonTable:
     def _whole(self) -> dict | None:
         with opened(self.path) as file:
             try:
-                found = _loads(file.read().decode("utf-8-sig"))
+                found = _DECODER.decode(file.read().decode("utf-8-sig"))
             except ValueError:
                 return None
         return found if isinstance(found, dict) else None
-
-
-def _loads(text: str) -> object:
-    return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
 
 
 def _array(values: list) -> pa.Array:

@@ -49,10 +49,12 @@ class ParquetTable:
 
     def _text(self, name: str, column: pa.Array) -> pa.Array:
         kind = column.type
-        if pa.types.is_timestamp(kind) and kind.tz:
-            column = pc.cast(column, pa.timestamp(kind.unit, "UTC"))  # the same instants, written with Z
+        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+        if zoned:
+            column = column.view(pa.timestamp(kind.unit))  # what is stored is UTC, whatever the zone
         try:
-            return pc.fill_null(pc.cast(column, pa.string()), "")
+            text = pc.cast(column, pa.string())
+            return pc.fill_null(pc.binary_join_element_wise(text, "Z", "") if zoned else text, "")
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             raise InputError(
                 f"{self.path}, column {name}: holds {kind}, but it must hold numbers, times or text"
