@@ -201,3 +201,106 @@ def test_thousands_of_ties_keep_their_order(folder):
     )
     trace = read_in_blocks(path, 4000, strict=True)
     assert (trace.requests.prompt_tokens == prompts).all()
+
+
+# --- against a naive reader -------------------------------------------------------------------------------------------
+
+CELLS = ["1", "2", "374.0", "+7", " 8 ", "1e2", "10000000", "0", "-0", "0.0", "", "NaN", "null", "None", "10000001", "1e300",
+         "-1", "3.5", "many", "inf", "0x10", "1_0", "1,000", "٣", "nan nan"]  # fmt: skip
+TIMES = ["0", "1.5", "2", "2.25", "-3", " 4", "1e1", "99999999999", "100000000000", "", "NaN", "inf", "x", "0x1"]
+
+
+def naive(cells, strict):
+    """The rules row by row in plain Python: the kept rows and counts, or the row and column of the first mistake."""
+    kept, counts, latest = [], {}, None
+
+    def number(text):
+        text = text.strip()
+        if text.lower() in ("", "nan", "null", "none"):
+            return None
+        plain = text.isascii() and "_" not in text and "x" not in text.lower()
+        return float(text) if plain else float("x")
+
+    for row, cell in enumerate(cells):
+        found, reasons = {}, []
+        for name, text in zip(("arrival", "prompt", "response"), cell):
+            try:
+                found[name] = number(text)
+                assert found[name] is not None or name != "arrival"
+                assert found[name] is None or abs(found[name]) < (1e11 if name == "arrival" else np.inf)
+                assert found[name] is None or name == "arrival" or (found[name] >= 0 and found[name] % 1 == 0)
+            except (ValueError, AssertionError):
+                return row, name
+        for name in ("response", "prompt"):
+            tokens = found[name]
+            if tokens is None:
+                reasons.append((f"{name} tokens missing", name))
+            elif tokens == 0:
+                reasons.append((f"{name} tokens 0", name))
+            elif tokens > 10_000_000:
+                reasons.append((f"{name} tokens above 10,000,000", name))
+        if not reasons:
+            if latest is not None and found["arrival"] < latest:
+                reasons.append(("rows out of order", "arrival"))
+            latest = max(found["arrival"], found["arrival"] if latest is None else latest)
+            kept.append((found["arrival"], found["prompt"], found["response"]))
+        if reasons and strict:
+            return row, sorted(reasons, key=lambda reason: ("arrival", "response", "prompt").index(reason[1]))[0][1]
+        if reasons:
+            counts[reasons[0][0]] = counts.get(reasons[0][0], 0) + 1
+    return sorted(kept, key=lambda row: row[0]), counts
+
+
+@SMALL
+@given(
+    cells=st.lists(st.tuples(st.sampled_from(TIMES[:8]), *[st.sampled_from(CELLS[:16])] * 2), min_size=1, max_size=25),
+    wrong=st.none() | st.tuples(st.integers(0, 24), st.integers(0, 2), st.sampled_from(CELLS[16:])),
+    late=st.none() | st.tuples(st.integers(0, 24), st.sampled_from(TIMES[8:])),
+    strict=st.booleans(),
+    size=block_sizes,
+)
+def test_the_rules_are_those_of_a_naive_reader(tmp_path_factory, cells, wrong, late, strict, size):
+    cells = [list(row) for row in cells]
+    if wrong:
+        cells[wrong[0] % len(cells)][wrong[1]] = wrong[2]
+    if late:
+        cells[late[0] % len(cells)][0] = late[1]
+    names = {"arrival": "arrived_at", "prompt": "num_prefill_tokens", "response": "num_decode_tokens"}
+    path = tmp_path_factory.mktemp("naive") / "t.csv"
+    rows = "".join(",".join(f'"{cell}"' if "," in cell else cell for cell in row) + "\n" for row in cells)
+    path.write_text(",".join(names.values()) + "\n" + rows, "utf-8")
+    kept, counts = naive(cells, strict)
+    if isinstance(kept, int):
+        with pytest.raises(qba.InputError, match=rf"t\.csv, line {kept + 2}, column {names[counts]}: "):
+            read_in_blocks(path, size, strict=strict)
+    elif not kept:
+        with pytest.raises(qba.InputError, match=r"t\.csv: no row is left: "):
+            read_in_blocks(path, size)
+    else:
+        trace = read_in_blocks(path, size, strict=strict)
+        columns = (trace.requests.arrival_s, trace.requests.prompt_tokens, trace.requests.response_tokens)
+        assert list(zip(*(column.tolist() for column in columns))) == [(a - kept[0][0], p, r) for a, p, r in kept]
+        assert trace.counts == counts
+
+
+@pytest.mark.parametrize("name", ["ok_crlf_no_final_newline.csv", "ok_other_columns.csv", "ok_mooncake.jsonl",
+                                  "ok_vllm.json", "ok_gzip.csv.gz", "ok_vidur.parquet"])  # fmt: skip
+def test_bytes_changed_at_random_are_read_or_refused_in_one_line(tmp_path_factory, name):
+    whole = (DATA / "traces" / name).read_bytes()
+    columns = {"arrival": "when", "prompt": "in", "response": "out"} if "other" in name else None
+    path = tmp_path_factory.mktemp("changed") / name
+
+    @SMALL
+    @given(places=st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=3),
+           end=st.integers(1, len(whole)))  # fmt: skip
+    def check(places, end):
+        changed = bytearray(whole)
+        for place, value in places:
+            changed[place] = value
+        path.write_bytes(changed[:end])
+        try:
+            assert len(read_in_blocks(path, columns=columns).requests)
+        except qba.InputError as error:
+            assert str(error).startswith(str(path)) and str(error).isprintable()
+
+    check()

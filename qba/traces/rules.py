@@ -13,6 +13,7 @@ from qba.errors import InputError
 from qba.requests import Requests
 from qba.traces.clocks import Clock
 from qba.traces.formats import Format
+from qba.traces.tables import Table
 from qba.traces.tables.text import shown
 from qba.traces.values import numbers
 
@@ -29,7 +30,7 @@ class Reading:
 
     Parameters
     ----------
-    table : qba.traces.tables.Table
+    table : Table
         The file; it says where a row stands.
     form : Format
     clock : str, optional
@@ -38,7 +39,7 @@ class Reading:
         Refuse the first row that would be dropped or put elsewhere.
     """
 
-    def __init__(self, table, form: Format, clock: str | None, strict: bool) -> None:
+    def __init__(self, table: Table, form: Format, clock: str | None, strict: bool) -> None:
         self.table = table
         self.path: Path = table.path
         self.form = form
