@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -188,8 +191,45 @@ def test_an_open_quote_is_found_in_a_long_file(folder):
 
 def test_quotes_within_a_cell_are_no_damage(folder):
     path = folder / "t.csv"
-    path.write_text(",".join(NAMES) + ',Disk\n2024-05-12 01:00:00Z,1,2,5" disk\n')
-    assert len(read_in_blocks(path, strict=True).requests) == 1
+    row = '2024-05-12 01:00:00Z,1,2,5" disk\n2024-05-12 01:00:00Z,3,4,"said ""no"",\nand left"\n'
+    path.write_text(",".join(NAMES) + ",Note\n" + row * 200)
+    for size in range(200, 330):
+        assert read_in_blocks(path, size, strict=True).requests.prompt_tokens.tolist() == [1, 3] * 200
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (b"", b""),
+        (b"a,b", b""),
+        (b"a,b\nc", b"a,b\n"),
+        (b"a,b\r\nc,d\r", b"a,b\r\nc,d\r"),
+        (b'a,"b\nc"\nd', b'a,"b\nc"\n'),
+        (b'a,b\nc,"d\ne', b"a,b\n"),
+        (b'"a\n""b\n"\nc', b'"a\n""b\n"\n'),
+        (b'a,b\nc,"d""\ne', b"a,b\n"),
+        (b'a,5" \nb\nc', b'a,5" \nb\n'),
+    ],
+)
+def test_blocks_end_where_rows_end(text, rows):
+    assert text[: csv_table._end_of_rows(text)] == rows
+
+
+def test_reading_can_be_given_up_at_once():
+    """A mistake in the first block leaves nothing running that would keep Python from ending."""
+    code = """
+import gzip, pathlib, sys, qba
+path = pathlib.Path(sys.argv[1])
+path.write_bytes(gzip.compress(b"arrived_at,num_prefill_tokens,num_decode_tokens\\n0,-1,2\\n" + b"1,2,3\\n" * 3_000_000, 1))
+try:
+    qba.read_trace(path)
+except qba.InputError as error:
+    print(error)
+"""
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "t.csv.gz"
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
+    assert "line 2, column num_prefill_tokens: '-1'" in done.stdout and not done.stderr
 
 
 def test_thousands_of_ties_keep_their_order(folder):

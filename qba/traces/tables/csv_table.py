@@ -30,7 +30,7 @@ LONGEST_ROW = 16
 """In blocks. A longer row is damage: a quotation mark that does not close."""
 
 _OPENING = rb'(?:\A|(?<=[,\r\n]))"'
-_QUOTED = re.compile(_OPENING + rb'[^"]*(?:""[^"]*)*"')
+_QUOTED = re.compile(_OPENING + rb'[^"]*+(?:""[^"]*+)*+"')
 _OPENING = re.compile(_OPENING)
 
 
@@ -113,8 +113,7 @@ class CsvTable:
                         f"but the header has {len(self.header)} columns"
                     )
         if error is not None:
-            reason = str(error).partition("\n")[0]
-            raise InputError(f"{self.path}: cannot be read as CSV ({reason})") from None
+            raise InputError(f"{self.path}: cannot be read as CSV ({shown(str(error), 100)})") from None
         if not row[-1].strip() and line > self.header_line:
             raise InputError(
                 f"{self.path}, line {line}, column {self.header[-1]}: the file ends before the value, "
@@ -185,4 +184,4 @@ def _end_of_rows(text: bytes) -> int:
 
 
 def _blank_or_wrong(row: arrow_csv.InvalidRow) -> str:
-    return "error" if row.text.strip(' \t"') else "skip"
+    return "error" if row.text.replace('"', "").strip() else "skip"

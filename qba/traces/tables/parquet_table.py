@@ -30,8 +30,8 @@ class ParquetTable:
             with parquet.ParquetFile(path) as file:
                 self.header = file.schema_arrow.names
                 self.rows = file.metadata.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from None
+        except (pa.ArrowException, OSError):
+            raise self._damaged() from None
         if not self.rows:
             raise InputError(f"{path}: there are columns but no row")
 
@@ -44,8 +44,8 @@ class ParquetTable:
             with parquet.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(BLOCK_ROWS, columns=list(names)):
                     yield {name: self._text(name, batch.column(name)) for name in names}
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error) from None
+        except (pa.ArrowException, OSError):
+            raise self._damaged() from None
 
     def _text(self, name: str, column: pa.Array) -> pa.Array:
         kind = column.type
@@ -60,5 +60,5 @@ class ParquetTable:
                 f"{self.path}, column {name}: holds {kind}, but it must hold numbers, times or text"
             ) from None
 
-    def _damaged(self, error: Exception) -> InputError:
-        return InputError(f"{self.path}: not a whole Parquet file ({str(error).partition(chr(10))[0]})")
+    def _damaged(self) -> InputError:
+        return InputError(f"{self.path}: the Parquet file is damaged or cut off")

@@ -38,7 +38,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
                 yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: the gzip file is damaged or cut off ({error})") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise InputError(f"{path}: the gzip file is damaged or cut off") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
