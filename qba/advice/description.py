@@ -134,7 +134,7 @@ def warnings(about: xr.Dataset, label_by: str = "response") -> list[str]:
         gain = about.predicted_change.sel(label=better).item()
         lines.append(
             f"the length that labels go by ({label_by}) hardly predicts the work: the longest "
-            f"{1 - LONG_QUANTILE:.0%} hold {held:.0%} of all tokens, so serving short ones first gains next to nothing"
+            f"{1 - LONG_QUANTILE:.0%} hold {held:.0%} of all tokens, so serving short ones first {'gains little' if change < 0 else 'makes waits longer'}"
             + (f"; by {better} length it would ({gain:+.0%} in theory): --label-by {better}" if gain < -HARDLY else "")
         )
     if about.oversize > 0:

@@ -154,7 +154,7 @@ def read_requests(options: argparse.Namespace, config: Any) -> Any:
     from qba.traces import drop_oversize, read_trace, relabel, rescale, scale_lengths
 
     columns = dict(map(setting, options.columns.split(","))) if options.columns else None
-    requests = read_trace(options.trace, columns=columns, strict=options.strict)
+    requests = read_trace(options.trace, columns=columns, strict=options.strict, clock=options.clock)
     if options.length_scale is not None:
         requests = scale_lengths(requests, options.length_scale)
     if options.drop_oversize:

@@ -49,7 +49,7 @@ def trace(about: xr.Dataset, requests: Requests) -> alt.HConcatChart:
         f"{int(about.requests):,} requests",
         f"{about.rate.item():.3g} requests/s; squared coefficient of variation of the gaps "
         f"{about.interarrival_scv.item():.2f}; rank correlation of prompt and response {about.rank_correlation.item():.2f}",
-        width=110,
+        width=130,
     )
     return alt.hconcat(
         *(panel.properties(width=PANEL, height=TALL) for panel in (rate, lengths)), spacing=30, title=heading
@@ -118,9 +118,9 @@ def frontier(study: xr.Dataset) -> alt.LayerChart:
     says = (
         "datum.policy + (isValid(datum.k) ? ' k=' + datum.k : '') + (isValid(datum.gamma) ? ' γ=' + datum.gamma : '')"
     )
-    layers.append(
-        best.transform_calculate(text=says).mark_text(align="left", dx=12, dy=-8, fontSize=11).encode(axes["x"], axes["y"], text="text:N")
-    )  # fmt: skip
+    said = best.transform_calculate(text=says).encode(axes["x"], axes["y"], text="text:N")
+    beside = {"align": "left", "dx": 12, "dy": -8, "fontSize": 11}
+    layers += [said.mark_text(**beside, stroke="white", strokeWidth=4), said.mark_text(**beside)]
     if wanted.bounds:
         limit = alt.Chart(data({"x": [wanted.bounds[0].limit]}))
         layers.append(limit.mark_rule(strokeDash=[4, 3], color=MUTED).encode(axes["x"]))

@@ -111,12 +111,12 @@ def rescale(
 
 
 def scale_lengths(requests: Requests, length_scale: float = LENGTH_SCALE) -> Requests:
-    """Multiply both lengths, round to whole tokens, at least 1. Labels stay."""
+    """Multiply both lengths, and predicted ones, round to whole tokens, at least 1. Labels stay."""
     number("scale_lengths", "length_scale", length_scale, above=0)
-    lengths = {
-        name: np.maximum(1, np.rint(getattr(requests, name) * length_scale))
-        for name in ("prompt_tokens", "response_tokens")
-    }
+    names = ["prompt_tokens", "response_tokens"]
+    if requests.predicted_tokens is not requests.response_tokens:
+        names.append("predicted_tokens")
+    lengths = {name: np.maximum(1, np.rint(getattr(requests, name) * length_scale)) for name in names}
     return requests.replace(**lengths)
 
 
