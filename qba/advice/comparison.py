@@ -26,6 +26,8 @@ MEASURES = tuple(
 )
 BACKLOG = 0.02
 """Share of the trace's span that the engine may go on after the last arrival before it counts as overloaded."""
+SERVICES = 5
+"""Mean service times that it may go on in any case, since those who come last must be served."""
 ALIKE = 0.5
 """Correlation of neighbouring windows from which on they can hardly be called independent."""
 
@@ -113,7 +115,8 @@ def remarks(study: xr.Dataset) -> list[str]:
     """What the figures do not say by themselves, in lines of plain words; study: as `compare` returns it."""
     lines = []
     behind = float(study.makespan_s.min()) - study.attrs["span_s"]
-    if behind > BACKLOG * study.attrs["span_s"]:
+    service = float((study.latency_mean_s - study.wait_mean_s).sel(estimate="value").max())
+    if behind > BACKLOG * study.attrs["span_s"] and behind > SERVICES * service:
         lines.append(
             f"the engine cannot keep up: it goes on for {behind:,.0f} s after the last arrival, so waits grow with the "
             "length of the trace: they compare policies, but no wait is typical"

@@ -176,7 +176,7 @@ def estimate(
     if level is None:
         half = _half_width(np.array([sample.sum() for sample in samples]), counts)
         value = float(pooled.mean())
-        return value, value - half, value + half
+        return value, np.maximum(0.0, value - half), value + half  # times cannot be negative
     (value,) = quantiles(pooled, (level,))
     half = _half_width(np.array([np.count_nonzero(sample > value) for sample in samples], dtype=float), counts)
     if np.isnan(half):

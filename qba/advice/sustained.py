@@ -19,7 +19,7 @@ from qba.policies import PAPER, Policy
 from qba.requests import Requests
 from qba.sweeps import check_policies, policy_labels
 
-SHARES = tuple(round(0.1 * i, 1) for i in range(1, 13))
+SHARES = (0.02, 0.05, *(round(0.1 * i, 1) for i in range(1, 13)))
 """Rates of the curve, over the one that the engine serves with full batches."""
 TOLERANCE = 0.002
 """Relative width at which the bisection ends."""

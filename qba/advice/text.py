@@ -142,11 +142,18 @@ def capacity_text(study: xr.Dataset) -> str:
     ]
     for name in study.policy.values:
         value, low, high = study.sustained_rate.sel(policy=name).values
-        cells = ("above " if np.isinf(value) else "") + f"{min(value, study.rate.values[-1]):.3g}"
-        ends = f"{low:.3g}…{high:.3g}" if np.isfinite([low, high]).all() else ""
-        shares = ("", "") if np.isinf(value) else (f"{value / full:.0%}", f"{value / own:.0%}")
+        cells = _rate(value, study.rate.values)
+        ends = "" if np.isnan([low, high]).any() else f"{_rate(low, study.rate.values)}…{_rate(high, study.rate.values)}"
+        shares = (f"{value / full:.0%}", f"{value / own:.0%}") if 0 < value < np.inf else ("", "")
         lines.append(f"{name:<8}{cells:>12}{ends:>20}{shares[0]:>18}{shares[1]:>18}".rstrip())
     return "\n".join(lines)
+
+
+def _rate(value: float, tried: np.ndarray) -> str:
+    """A sustained rate, or on which side of those tried it is."""
+    if value == 0:
+        return f"below {tried[0]:.3g}"
+    return f"above {tried[-1]:.3g}" if np.isinf(value) else f"{value:.3g}"
 
 
 def setting(one: xr.Dataset) -> str:
