@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from qba.errors import InputError
 from qba.profile_fit import fit_profile
 from qba.profiles import Profile, vidur_provenance
-from qba.traces import table
-from qba.validate import whole_number
+from qba.traces.tables import Table, open_table
+from qba.traces.tables.text import listed, shown
+from qba.traces.values import numbers
+from qba.validate import MOST, whole_number
 
 LAYER_OPERATORS = (
     "input_layernorm", "attn_pre_proj", "attn_rope", "attn_post_proj", "post_attention_layernorm", "mlp_up_proj",
@@ -54,13 +56,14 @@ def read_batches(path: str | Path, columns: Mapping[str, str] | None = None) -> 
     InputError
         For a file that cannot be read, a missing column, or a cell that is not a positive number; with line and column.
     """
-    path, header = _header(path)
+    table = open_table(path)
+    place, header = f"{table.path}, {table.place(None)}", table.header
     if columns is None:
         units = [unit for unit in UNITS if unit in header]
         if "tokens" not in header or len(units) != 1:
             raise InputError(
-                f"{path}, line 1: columns tokens and either seconds or milliseconds are needed, or columns="
-                f'{{"tokens": ..., "seconds": ...}} to name others; there are {_listed(header)}'
+                f"{place}: columns tokens and either seconds or milliseconds are needed, or columns="
+                f'{{"tokens": ..., "seconds": ...}} to name others; there are {listed(header)}'
             )
         columns = {"tokens": "tokens", units[0]: units[0]}
     elif not isinstance(columns, Mapping) or set(columns) not in [{"tokens", unit} for unit in UNITS]:
@@ -70,13 +73,11 @@ def read_batches(path: str | Path, columns: Mapping[str, str] | None = None) -> 
         )
     for role, name in columns.items():
         if name not in header:
-            raise InputError(f"{path}, line 1: no column {name!r} for the {role}; there are {_listed(header)}")
+            raise InputError(f"{place}: no column {name!r} for the {role}; there are {listed(header)}")
     (unit,) = set(columns) - {"tokens"}
-    cells = table.read_cells(path, list(columns.values()))
-    tokens = table.whole_tokens(cells, columns["tokens"])
-    times = _numbers(cells, columns[unit])
-    cells.refuse_where(~(np.isfinite(times) & (times > 0)), columns[unit], f"times must be positive numbers of {unit}")
-    return tokens, times * UNITS[unit]
+    cells = Cells(table, list(columns.values()))
+    times = cells.numbers(columns[unit], f"times must be positive numbers of {unit}", above=0)
+    return cells.tokens(columns["tokens"]), times * UNITS[unit]
 
 
 def read_vidur_operators(
@@ -103,18 +104,17 @@ def read_vidur_operators(
     """
     layers = whole_number("read_vidur_operators", "layers", layers, at_least=1)
     tensor_parallel = whole_number("read_vidur_operators", "tensor_parallel", tensor_parallel, at_least=1)
-    path, header = _header(path)
-    times = _operators(path, header)
-    cells = table.read_cells(path, ["num_tokens", "num_tensor_parallel_workers", *times])
-    tokens, workers = (table.whole_tokens(cells, name) for name in ("num_tokens", "num_tensor_parallel_workers"))
+    table = open_table(path)
+    times = _operators(table)
+    cells = Cells(table, ["num_tokens", "num_tensor_parallel_workers", *times])
+    tokens, workers = (cells.tokens(name) for name in ("num_tokens", "num_tensor_parallel_workers"))
     chosen = workers == tensor_parallel
     if not chosen.any():
         there = ", ".join(str(n) for n in np.unique(workers))
         raise InputError(f"{path}: no rows for tensor_parallel = {tensor_parallel}; there are {there}")
     milliseconds = np.zeros(tokens.size)
     for column, operator in times.items():
-        values = _numbers(cells, column)
-        cells.refuse_where(~(np.isfinite(values) & (values >= 0)), column, "times must be numbers of milliseconds")
+        values = cells.numbers(column, "times must be numbers of milliseconds", at_least=0)
         milliseconds += values * (layers if operator in LAYER_OPERATORS else 1)
     return tokens[chosen], milliseconds[chosen] / 1e3
 
@@ -140,7 +140,7 @@ def vidur_profile(path: str | Path, name: str, *, tensor_parallel: int = 1, laye
     provenance = vidur_provenance(
         filename=path.name,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        operators=", ".join(name for name in _operators(*_header(path)).values() if name in LAYER_OPERATORS),
+        operators=", ".join(name for name in _operators(open_table(path)).values() if name in LAYER_OPERATORS),
         layers=layers,
         tensor_parallel=tensor_parallel,
         batches=int(near.sum()),
@@ -151,31 +151,46 @@ def vidur_profile(path: str | Path, name: str, *, tensor_parallel: int = 1, laye
     return Profile.from_fit(fit, provenance=provenance, digits=3)
 
 
-def _operators(path: Path, header: list[str]) -> dict[str, str]:
+class Cells:
+    """Columns of a table of numbers."""
+
+    def __init__(self, table: Table, names: list[str]) -> None:
+        self.table = table
+        parts = list(table.blocks(names))
+        self.text = {name: pa.concat_arrays([part[name] for part in parts]) for name in names}
+
+    def numbers(self, name: str, wanted: str, above: float = -np.inf, at_least: float = -np.inf) -> np.ndarray:
+        """A column as float64 array of shape (n,). Raises InputError for the first cell that is not as wanted."""
+        found = numbers(self.text[name])
+        values = found.values.astype(np.float64)
+        self._refuse(name, found.missing | found.bad | ~((values > above) & (values >= at_least)), wanted)
+        return values
+
+    def tokens(self, name: str) -> np.ndarray:
+        """A column of whole numbers from 1 on as int64 array of shape (n,). Raises InputError as `numbers` does."""
+        wanted = "tokens must be whole numbers of at least 1"
+        values = self.numbers(name, wanted, at_least=1)
+        self._refuse(name, (values != np.floor(values)) | (values > MOST), wanted)
+        return values.astype(np.int64)
+
+    def _refuse(self, name: str, bad: np.ndarray, wanted: str) -> None:
+        if bad.any():
+            row = int(np.argmax(bad))
+            cell = self.text[name][row].as_py()
+            place = f"{self.table.path}, {self.table.place(row)}"
+            raise InputError(f"{place}, column {name}: {shown(cell) if cell else 'an empty cell'}, but {wanted}")
+
+
+def _operators(table: Table) -> dict[str, str]:
     """{column: operator} of the medians in a Vidur table."""
+    place, header = f"{table.path}, {table.place(None)}", table.header
     found = {name: match[1] for name in header if (match := re.fullmatch(r"time_stats\.(\w+)\.median", name))}
     known = (*LAYER_OPERATORS, *MODEL_OPERATORS)
     missing = [f"time_stats.{name}.median" for name in known if name not in {*found.values(), *OPTIONAL}]
     missing += [name for name in ("num_tokens", "num_tensor_parallel_workers") if name not in header]
     if missing:
-        raise InputError(f"{path}, line 1: no column {missing[0]}, but Vidur's table of operators (mlp.csv) is needed")
+        raise InputError(f"{place}: no column {missing[0]}, but Vidur's table of operators (mlp.csv) is needed")
     for column, operator in found.items():
         if operator not in known:
-            raise InputError(f"{path}, line 1: unknown operator in {column}; known are {', '.join(known)}")
+            raise InputError(f"{place}: unknown operator in {column}; known are {', '.join(known)}")
     return found
-
-
-def _header(path: str | Path) -> tuple[Path, list[str]]:
-    path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory, but a CSV file of measured batches is expected")
-    return path, table.read_header(path)
-
-
-def _numbers(cells: table.Cells, name: str) -> np.ndarray:
-    return pd.to_numeric(cells.text[name], errors="coerce").to_numpy(np.float64)
-
-
-def _listed(header: list[str]) -> str:
-    names = [table.shown(name) for name in header[:8]]
-    return ", ".join(names) + (f" and {len(header) - 8} more" if len(header) > 8 else "")

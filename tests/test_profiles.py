@@ -240,7 +240,7 @@ def test_a_faulty_file_of_batches_is_refused(text, columns, message, tmp_path):
 
 
 def test_a_folder_and_a_missing_file_are_refused(tmp_path):
-    with pytest.raises(InputError, match="is a directory, but a CSV file of measured batches is expected"):
+    with pytest.raises(InputError, match="is a directory, but a file is expected"):
         read_batches(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         read_vidur_operators(tmp_path / "mlp.csv")

@@ -167,7 +167,7 @@ def test_lines_are_counted_through_blank_lines(tmp_path):
 def test_no_file_and_a_directory(tmp_path):
     with pytest.raises(qba.InputError, match="no such file"):
         read_trace(tmp_path / "nowhere.csv")
-    with pytest.raises(qba.InputError, match="is a directory, but a trace file is expected"):
+    with pytest.raises(qba.InputError, match="is a directory, but a file is expected"):
         read_trace(tmp_path)
 
 

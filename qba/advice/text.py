@@ -143,7 +143,9 @@ def capacity_text(study: xr.Dataset) -> str:
     for name in study.policy.values:
         value, low, high = study.sustained_rate.sel(policy=name).values
         cells = _rate(value, study.rate.values)
-        ends = "" if np.isnan([low, high]).any() else f"{_rate(low, study.rate.values)}…{_rate(high, study.rate.values)}"
+        ends = (
+            "" if np.isnan([low, high]).any() else f"{_rate(low, study.rate.values)}…{_rate(high, study.rate.values)}"
+        )
         shares = (f"{value / full:.0%}", f"{value / own:.0%}") if 0 < value < np.inf else ("", "")
         lines.append(f"{name:<8}{cells:>12}{ends:>20}{shares[0]:>18}{shares[1]:>18}".rstrip())
     return "\n".join(lines)

@@ -29,7 +29,7 @@ def listed(header: Sequence[str]) -> str:
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked if it is gzip; what goes wrong on the way becomes an `InputError`."""
     if path.is_dir():
-        raise InputError(f"{path}: is a directory, but a trace file is expected")
+        raise InputError(f"{path}: is a directory, but a file is expected")
     try:
         with path.open("rb") as raw:
             packed = raw.read(len(GZIP)) == GZIP
