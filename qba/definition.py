@@ -24,12 +24,15 @@ Its methods, each of which may be left out, are
     admissions. ``first[q]`` is the number of the request that is first in queue q, or -1 where nobody waits. ``line`` tells
     ``now`` (seconds), ``batches`` (served so far), ``arrived`` (requests so far), and of the oldest who waits its number
     ``oldest``, ``oldest_arrival`` and ``oldest_batches`` (served when it came). It may read ``state`` but not change it.
+``arrived(self, state, request, queue, first)``
+    The request has come and is about to join the queue; ``first`` as above, without it.
 ``started(self, state, request, queue)``, ``prefilled(...)``, ``finished(...)``
     The request was let in; its prefill ended; it is done.
 ``decoded(self, state, request, queue, tokens)``
     It is given response tokens in the coming batch. (A policy with this method is told of every batch, which costs time.)
 
-``self`` has the parameters, ``state`` is an array of numbers that starts at 0: one for each queue, then ``memory`` more.
+``self`` has the parameters, ``state`` is an array of numbers that starts at 0: one for each queue, then ``memory`` more, and
+with ``notes`` one for each request, in the order of their numbers.
 ``request`` has what the policy may know: always ``number`` (in order of arrival), ``arrival_s`` and ``prompt_tokens``, and
 more by ``knows``, see `KNOWLEDGE`. Reading anything else is refused. Admission control is the engine's: a candidate that the
 KV limit refuses ends the boundary's admissions, or with ``on_blocked="skip"`` is passed over.
@@ -41,7 +44,7 @@ import difflib
 import hashlib
 import inspect
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
@@ -64,12 +67,20 @@ KNOWLEDGE = {
 predicted response tokens, whose request it is, or the truth."""
 
 PICK = {"pick": 5, "started": 3, "prefilled": 4}
-ORDER = {"key": 2, "queue": 2, "choose": 4, "started": 4, "prefilled": 4, "finished": 4, "decoded": 5}
+ORDER = {
+    "key": 2, "queue": 2, "choose": 4, "arrived": 5, "started": 4, "prefilled": 4, "finished": 4, "decoded": 5,
+}  # fmt: skip
 """Methods of either kind, and how many arguments they take."""
 
 
 def policy(
-    cls: type | None = None, *, knows: str | tuple[str, ...] = "nothing", queues: int | str = 1, memory: int = 0
+    cls: type | None = None,
+    *,
+    knows: str | tuple[str, ...] = "nothing",
+    queues: int | str = 1,
+    memory: int = 0,
+    notes: bool = False,
+    limits: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Any:
     """Make a class a policy (see the module's text for what it may hold).
 
@@ -83,6 +94,11 @@ def policy(
         How many queues ``queue`` may name; one for each client of the requests.
     memory : int
         Numbers that ``state`` holds besides one for each queue.
+    notes : bool
+        Whether ``state`` holds one number more for each request, after all others.
+    limits : mapping, optional
+        Bounds of parameters, such as ``{"weight": {"above": 0}}``: ``above``, ``at_least`` and ``at_most`` for a float,
+        ``at_least`` for an int.
 
     Returns
     -------
@@ -95,7 +111,7 @@ def policy(
         If the class is not one of the two kinds, or a method or parameter is not as it should be.
     """
     if cls is None:
-        return lambda cls: policy(cls, knows=knows, queues=queues, memory=memory)
+        return lambda cls: policy(cls, knows=knows, queues=queues, memory=memory, notes=notes, limits=limits)
     known = (knows,) if isinstance(knows, str) else tuple(knows)
     for what in known:
         if what not in KNOWLEDGE:
@@ -109,6 +125,10 @@ def policy(
     elif "client" not in known:
         raise InputError(f"policy {cls.__name__}: queues='clients', but it does not know them: say knows='client'")
     parameters = _parameters(cls)
+    limits = dict(limits or {})
+    for name in limits:
+        if name not in parameters:
+            raise InputError(f"policy {cls.__name__}: limits name {name!r}, which is none of its parameters")
     rule = namedtuple(f"{cls.__name__}Rule", ["aging_quantile", *(n for n in parameters if n != "aging_quantile")])
     inside = dict(methods) if by_class else {"methods": methods, **_sight(cls.__name__, known)}
     # Found again by that name, when numba's cache or a worker process reads it.
@@ -121,7 +141,7 @@ def policy(
             **{name: value for name, value in vars(cls).items() if name not in methods and not _is_slot(name)},
             "__annotations__": dict(parameters), "rule_class": rule_class, "knows": known, "queues": queues,
             "memory": whole_number(f"policy {cls.__name__}", "memory", memory, at_least=0),
-            "code": _digest(methods),
+            "notes": bool(notes), "limits": limits, "code": _digest(methods),
         },
     )  # fmt: skip
     return register(named_parameters(dataclass(frozen=True)(made)))
@@ -133,19 +153,21 @@ class OwnPolicy(Policy):
     knows: tuple[str, ...]
     queues: int | str
     memory: int
+    notes: bool
+    limits: Mapping[str, Mapping[str, float]]
     code: str
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
+            value, limits = getattr(self, field.name), self.limits.get(field.name, {})
             if field.type is bool:
                 if not isinstance(value, (bool, np.bool_)):
                     raise InputError(f"{self.name}: {field.name} = {value!r}, but it must be True or False")
                 checked = bool(value)
             elif field.type is int:
-                checked = whole_number(self.name, field.name, value, at_least=-(2**31))
+                checked = whole_number(self.name, field.name, value, **{"at_least": -(2**31)} | dict(limits))
             else:
-                checked = number(self.name, field.name, value)
+                checked = number(self.name, field.name, value, **limits)
             object.__setattr__(self, field.name, checked)
 
     def room(self, requests: Requests) -> tuple[int, int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -158,7 +180,7 @@ class OwnPolicy(Policy):
             requests.client if "client" in self.knows else none,
             requests.true_long if "oracle" in self.knows else no_label,
         )
-        return queues, self.memory, known
+        return queues, self.memory + self.notes * len(requests), known
 
 
 def explain(policy: Policy, requests: Requests, error: Exception) -> str:
@@ -169,15 +191,15 @@ def explain(policy: Policy, requests: Requests, error: Exception) -> str:
     from numba import njit
     from numba.core.errors import NumbaError
 
-    rule, queues = policy.rule, policy.room(requests)[0]
-    state, first = np.zeros(queues + policy.memory), np.zeros(queues, np.int64)
+    rule, (queues, own, _) = policy.rule, policy.room(requests)
+    state, first = np.zeros(queues + own), np.zeros(queues, np.int64)
     request = sight(policy, requests, 0)
     from qba.engine.memory import Line
 
     arguments = {
         "key": (request,), "queue": (request,), "choose": (state, first, Line(0.0, 0, 1, 0, 0.0, 0)),
         "started": (state, request, 0), "prefilled": (state, request, 0), "finished": (state, request, 0),
-        "decoded": (state, request, 0, 1),
+        "arrived": (state, request, 0, first), "decoded": (state, request, 0, 1),
     }  # fmt: skip
     for name, function in methods.items():
         try:

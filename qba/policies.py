@@ -220,7 +220,7 @@ BUILT_IN: tuple[type[Policy], ...] = (*PAPER,)
 
 
 OWN: dict[str, type[Policy]] = {}
-"""Policies defined with `qba.policy`, by name."""
+"""Policies defined with `qba.policy` outside the package, by name."""
 
 
 def policy_by_name(name: str, **parameters: float) -> Policy:
@@ -238,15 +238,23 @@ def policy_class(name: str) -> type[Policy]:
     """The class of a policy by its name. Raises InputError, listing those there are."""
     known = {cls.__name__: cls for cls in (*BUILT_IN, *OWN.values())}
     if name not in known:
+        from qba.rivals import RIVALS  # only here: they are written with what stands above this module
+
+        known |= {cls.__name__: cls for cls in RIVALS if cls.__name__ not in known}
+    if name not in known:
         raise InputError(f"unknown policy {name!r}: there are {', '.join(known)}")
     return known[name]
 
 
 def register(cls: type[Policy]) -> type[Policy]:
-    """Let a policy be found by its name. One of the same name is replaced, unless it is built in."""
+    """Let a policy be found by its name. One of the same name is replaced, unless it is built in.
+
+    The package's own are found without it, and give way to a user's of the same name.
+    """
     if cls.__name__ in {built_in.__name__ for built_in in BUILT_IN}:
         raise InputError(f"policy {cls.__name__}: there is a built-in policy of that name; choose another")
-    OWN[cls.__name__] = cls
+    if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        OWN[cls.__name__] = cls
     return cls
 
 

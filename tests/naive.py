@@ -70,6 +70,7 @@ class Engine:
     busy: float = 0.0
     blocked: int = 0
     state: list = field(default_factory=list)  # of a policy that orders by keys
+    queues: int = 0  # of such a policy
     batches: list = field(default_factory=list)
 
     def live_kv(self):
@@ -97,7 +98,8 @@ def simulate(requests, policy, config):
             )
     engine = Engine(policy, config, coming=sorted(everyone, key=lambda r: (r.arrival, r.index)), arrivals=len(everyone))
     if orders_by_keys(policy):
-        engine.state = [0.0] * (number_of_queues(policy, everyone) + policy.memory)
+        engine.queues = number_of_queues(policy, everyone)
+        engine.state = [0.0] * (engine.queues + policy.memory + (len(everyone) if policy.notes else 0))
     while engine.coming or engine.waiting or engine.evicted or engine.in_flight:
         run_batch(engine)
     return summary(engine, everyone), engine.batches
@@ -163,6 +165,8 @@ def join_queue(engine):
         r.batches_before = len(engine.batches)
         r.key = float(ask(engine, "key", r, otherwise=0.0))
         r.queue = int(ask(engine, "queue", r, otherwise=0))
+        if orders_by_keys(engine.policy):
+            tell(engine, "arrived", r, first_of_each(queues_of(engine, engine.waiting)))
         engine.waiting.append(r)
 
 
@@ -408,13 +412,21 @@ def first_of_its_queue(engine, candidate, put_aside):
     return candidate is in_order(r for r in engine.waiting if r.queue == candidate.queue and r not in put_aside)[0]
 
 
+def queues_of(engine, waiting):
+    return [in_order(r for r in waiting if r.queue == q) for q in range(engine.queues)]
+
+
+def first_of_each(queues):
+    return [queue[0].index if queue else -1 for queue in queues]
+
+
 def next_by_keys(engine, waiting):
     """The first of the queue that the policy chooses among ``waiting``, or the oldest of all who wait."""
     policy = engine.policy
     if "choose" not in policy.rule_class.methods:
         return in_order(waiting)[0]
-    queues = [in_order(r for r in waiting if r.queue == q) for q in range(len(engine.state) - policy.memory)]
-    first = [queue[0].index if queue else -1 for queue in queues]
+    queues = queues_of(engine, waiting)
+    first = first_of_each(queues)
     oldest = engine.waiting[0]
     arrived = engine.coming[0].index if engine.coming else engine.arrivals
     line = Line(engine.now, len(engine.batches), arrived, oldest.index, oldest.arrival, oldest.batches_before)

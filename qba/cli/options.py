@@ -92,13 +92,13 @@ def engine_and_policies(options: argparse.Namespace) -> tuple[Any, list]:
     # A misspelt policy is told before its parameters.
     own = {name: {f.name for f in fields(policy_class(name))} for name in names}
     settings = {name: literal(value) for name, value in map(setting, options.settings)}
-    known = engine.union(*(own.get(name, ()) for name in names))
+    known = engine.union(*own.values())
     for name in settings:
         if name not in known:
             raise InputError(
                 f"--set {name}: no such parameter of {', '.join(names)} or the engine: {', '.join(sorted(known))}"
             )
-    policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own.get(name, ())}) for name in names]
+    policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own[name]}) for name in names]
     return _engine(options, {name: value for name, value in settings.items() if name in engine}), policies
 
 

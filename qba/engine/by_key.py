@@ -7,14 +7,14 @@ import math
 from qba.engine import order, queues
 from qba.engine.admission import fits, need_of, prefill
 from qba.engine.memory import IDLE, NO_NEED, NOBODY, WRONG_CHOICE, WRONG_KEY, WRONG_QUEUE, built_in
-from qba.engine.rules import after_prefill, after_start, key_of, next_of, queue_of, tries_all
+from qba.engine.rules import after_arrival, after_prefill, after_start, key_of, next_of, queue_of, tries_all
 
 ASIDE = -1
 """Less a queue's number: what stands for it while the request is put aside."""
 
 
 @built_in
-def arrive(rule, engine, table, roots, needs, now):
+def arrive(rule, state, engine, table, roots, needs, now):
     """Let the next request join its queue."""
     r = now.arrived
     now.arrived += 1
@@ -24,6 +24,7 @@ def arrive(rule, engine, table, roots, needs, now):
     elif table.queue[r] < 0 or table.queue[r] >= len(roots):
         now.problem = WRONG_QUEUE
     else:
+        after_arrival(rule, state, table, roots, now, r)
         order.join(roots, table, r)
     now.waiting_long += table.predicted_long[r]
     if engine.skip:

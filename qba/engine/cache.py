@@ -23,6 +23,7 @@ COMPILED_FROM = (
     PACKAGE / "policies.py",
     PACKAGE / "definition.py",
     *sorted((PACKAGE / "engine").glob("*.py")),
+    *sorted((PACKAGE / "rivals").glob("*.py")),
 )
 
 

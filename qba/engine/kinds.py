@@ -9,7 +9,7 @@ from qba.engine.rules import INLINE, after_decode, after_finish, by_keys, method
 from qba.policies import COUNTER, DEBT
 
 
-def arrive(rule, engine, table, waiting, roots, needs, now):
+def arrive(rule, state, engine, table, waiting, roots, needs, now):
     """Let the next request join its queue."""
 
 
@@ -38,12 +38,14 @@ def counts(rule, state):
 
 
 @overload(arrive, jit_options=INLINE)
-def _arrive(rule, engine, table, waiting, roots, needs, now):
+def _arrive(rule, state, engine, table, waiting, roots, needs, now):
     if by_keys(rule):
-        return lambda rule, engine, table, waiting, roots, needs, now: by_key.arrive(
-            rule, engine, table, roots, needs, now
+        return lambda rule, state, engine, table, waiting, roots, needs, now: by_key.arrive(
+            rule, state, engine, table, roots, needs, now
         )
-    return lambda rule, engine, table, waiting, roots, needs, now: by_class.arrive(engine, table, waiting, needs, now)
+    return lambda rule, state, engine, table, waiting, roots, needs, now: by_class.arrive(
+        engine, table, waiting, needs, now
+    )
 
 
 @overload(admit, jit_options=INLINE)

@@ -156,7 +156,7 @@ def run(rule, aging, engine, memory):
         if now.decoding == 0 and now.partial < 0 and now.evicted == 0 and now.begun == now.arrived:
             now.t = max(now.t, table.arrival[now.arrived])
         while now.arrived < n and table.arrival[now.arrived] <= now.t:
-            arrive(rule, engine, table, waiting, roots, needs, now)
+            arrive(rule, state, engine, table, waiting, roots, needs, now)
         if now.problem:
             return
         if aged and aging.sample == QUEUE:

@@ -45,6 +45,10 @@ def next_of(rule, state, table, roots, now):
     """The request that is next; `NOBODY`, or `order.WRONG`."""
 
 
+def after_arrival(rule, state, table, roots, now, r):
+    """Tell the policy that request r has come and is about to join its queue."""
+
+
 def after_start(rule, state, table, r):
     """Tell the policy that request r was let in."""
 
@@ -101,6 +105,19 @@ def _next_of(rule, state, table, roots, now):
     def implementation(rule, state, table, roots, now):
         order.drop_begun(roots, table, now)
         return order.chosen(int(choose(rule, state, roots, order.line(table, now))), roots, now)
+
+    return implementation
+
+
+@overload(after_arrival, jit_options=INLINE)
+def _after_arrival(rule, state, table, roots, now, r):
+    tell = method(rule, "arrived")
+    if tell is None:
+        return lambda rule, state, table, roots, now, r: None
+
+    def implementation(rule, state, table, roots, now, r):
+        order.drop_begun(roots, table, now)
+        tell(rule, state, see(rule, table, r), table.queue[r], roots)
 
     return implementation
 
