@@ -6,7 +6,7 @@ from qba.engine import simulate
 from qba.errors import InputError
 from qba.metrics import summarize
 from qba.policies import AA, FCFS, PSF, QBA
-from qba.predictor import mislabel
+from qba.predictor import mislabel, predict_lengths
 from qba.profile_fit import fit_profile
 from qba.profiles import PRESETS, Profile
 from qba.requests import Requests
@@ -27,6 +27,7 @@ __all__ = [
     "fit_profile",
     "mislabel",
     "policy",
+    "predict_lengths",
     "read_trace",
     "simulate",
     "summarize",

@@ -27,7 +27,7 @@ from qba.errors import InputError
 from qba.lengths import LengthDistribution
 from qba.metrics import SUMMARY, summary_values
 from qba.policies import BUILT_IN, PAPER, Policy
-from qba.predictor import mislabel
+from qba.predictor import predict
 from qba.requests import Requests
 from qba.store import Store
 from qba.validate import instance
@@ -51,11 +51,13 @@ AXIS_TEXT = {
     "response": ("1", "distribution of the response lengths, tokens"),
     "short_to_long": ("1", "probability that a true short is predicted long"),
     "long_to_short": ("1", "probability that a true long is predicted short"),
+    "length_error": ("1", "standard deviation of log predicted over true response length"),
+    "rank_noise": ("1", "standard deviation of a predicted rank as a share of the number of requests"),
 }
 
 WORKLOAD_AXES = tuple(name for name in inspect.signature(synthetic).parameters if name != "seed")
 LENGTH_AXES = ("prompt", "response")
-PREDICTION_AXES = ("short_to_long", "long_to_short")
+PREDICTION_AXES = tuple(name for name in inspect.signature(predict).parameters if name not in ("requests", "seed"))
 ENGINE_AXES = tuple(f.name for f in fields(EngineConfig))
 WORD_AXES = {f.name for cls in (EngineConfig, *BUILT_IN) for f in fields(cls) if isinstance(f.default, (str, bool))}
 """Axes of names or truth values; all others are of numbers."""
@@ -99,8 +101,9 @@ def sweep(
         A folder that keeps each piece once it is finished, written whole or not at all (see `qba.store`). The same call
         after an interrupt goes on there and gives the same to the last bit; any other call is refused.
     **axes : sequence of float, str or LengthDistribution
-        More dimensions: parameters of `qba.synthetic`, ``short_to_long`` and ``long_to_short`` (prediction errors), fields
-        of `EngineConfig`, or parameters of the policies. A policy without the parameter is the same all along that axis.
+        More dimensions: parameters of `qba.synthetic`; errors of the prediction (``short_to_long``, ``long_to_short`` as in
+        `qba.mislabel`; ``length_error``, ``rank_noise`` as in `qba.predict_lengths`); fields of `EngineConfig`; or parameters
+        of the policies. A policy without the parameter is the same all along that axis.
         Distributions of lengths are labelled by their text, such as ``"Exponential(mean=317)"``.
 
     Returns
@@ -189,7 +192,7 @@ def serve_cases(cases: Sequence[Case], seeds: Sequence[int]) -> np.ndarray:
         predicted = {(): requests}
         for i, case in enumerate(cases):
             if case.prediction not in predicted:
-                predicted[case.prediction] = mislabel(requests, **dict(case.prediction), seed=seed)
+                predicted[case.prediction] = predict(requests, seed, **dict(case.prediction))
             chosen = predicted[case.prediction]
             values[i, j] = summary_values(chosen, case.policy, case.config, serve(chosen, case.policy, case.config))
     return values

@@ -25,7 +25,7 @@ PROMPT = Exponential(317)
 RESPONSE = LogNormal(462, cv=1.0)
 """The default workload's lengths, tokens: inferred, see above."""
 
-STREAMS = ("arrivals", "prompts", "responses", "flips")
+STREAMS = ("arrivals", "prompts", "responses", "flips", "length errors", "rank noise")
 """Named random streams of one replication. Only ever append: a stream's place is its spawn key."""
 
 

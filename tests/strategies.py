@@ -133,6 +133,16 @@ def cases(draw, max_size=24, **fixed):
 
 
 @st.composite
+def known_cases(draw, drawn=cases):
+    """A load with predicted lengths that may be wrong, and a few clients."""
+    requests, config = draw(drawn())
+    n = len(requests)
+    predicted = draw(st.lists(st.integers(1, 6), min_size=n, max_size=n))
+    client = draw(st.lists(st.integers(0, min(3, n) - 1), min_size=n, max_size=n))
+    return requests.replace(predicted_tokens=predicted, client=client), config
+
+
+@st.composite
 def pressed_cases(draw):
     """(requests, config) of a preempting engine whose budget lets in more requests than its KV cache can see through."""
     budget = draw(st.integers(4, 16))

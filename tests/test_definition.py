@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SMALL, cases
+from strategies import SMALL, known_cases
 from twin import both
 
 import qba
@@ -106,16 +106,6 @@ OWN = st.one_of(
     st.builds(FairShare, weight=st.sampled_from([0.0, 2.0])),
     st.builds(Patient, patience=st.integers(0, 6), most=st.integers(1, 5)),
 )
-
-
-@st.composite
-def known_cases(draw):
-    """A load with predicted lengths that may be wrong, and a few clients."""
-    requests, config = draw(cases())
-    n = len(requests)
-    predicted = draw(st.lists(st.integers(1, 6), min_size=n, max_size=n))
-    client = draw(st.lists(st.integers(0, min(3, n) - 1), min_size=n, max_size=n))
-    return requests.replace(predicted_tokens=predicted, client=client), config
 
 
 @SMALL

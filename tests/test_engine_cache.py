@@ -49,6 +49,17 @@ def test_processes_that_compile_at_once_agree_and_later_ones_do_not_compile(copy
     assert later[1] == "2 0"
 
 
+def test_rivals_are_kept_too_and_looked_for_only_when_named(copy):
+    by_name = PROBE.replace("getattr(qba, name)()", "qba.policies.policy_by_name(name)")
+    lazy = by_name.replace("requests =", "assert 'qba.rivals' not in sys.modules\nrequests =", 1)
+    first = answer(start(copy, "SSJF", probe=lazy))
+    assert first[1] == "0 1"
+    assert answer(start(copy, "SSJF", probe=by_name)) == (first[0], "1 0")
+    # A process that never names a rival reads the index that names its class.
+    assert answer(start(copy, "PSF"))[1] == "0 1"
+    assert answer(start(copy, "PSF", "SSJF", probe=by_name))[1] == "2 0"
+
+
 def test_a_rule_from_elsewhere_is_left_out_of_the_cache(copy):
     own = copy / "mine.py"
     own.write_text(

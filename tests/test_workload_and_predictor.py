@@ -122,3 +122,55 @@ def test_impossible_error_rates_are_refused(bad):
 def test_only_requests_can_be_mislabelled():
     with pytest.raises(qba.InputError, match="requests is None, but it must be a qba.Requests"):
         qba.mislabel(None)
+
+
+def lengths(**errors) -> np.ndarray:
+    return qba.predict_lengths(qba.synthetic(seed=2), **errors).predicted_tokens
+
+
+def test_without_errors_lengths_are_predicted_perfectly():
+    guessed = qba.synthetic(seed=2).replace(predicted_tokens=np.full(3200, 7))
+    perfect = qba.predict_lengths(guessed)
+    assert perfect.predicted_tokens is perfect.response_tokens
+    assert (qba.predict_lengths(guessed, 1e-12).predicted_tokens == guessed.response_tokens).all()
+
+
+def test_errors_of_the_length_are_lognormal_and_paired():
+    truth = qba.synthetic(seed=2).response_tokens
+    z = stream(2, "length errors").standard_normal(3200)
+    for error in (0.1, 0.5, 2.0):
+        predicted = lengths(error=error, seed=2)
+        assert np.array_equal(predicted, np.maximum(1, np.rint(truth * np.exp(error * z))))
+    logs = np.log(lengths(error=0.5, seed=2) / truth)[truth > 50]  # beyond where rounding shows
+    assert stats.kstest(logs, "norm", args=(0, 0.5)).pvalue > 0.001
+    assert not np.array_equal(lengths(error=0.5, seed=2), lengths(error=0.5, seed=3))
+    assert lengths(error=1e6).max() == 2**31 - 1 and lengths(error=1e6).min() == 1
+
+
+def test_rank_noise_deals_the_same_lengths_to_others():
+    truth = qba.synthetic(seed=2).response_tokens
+    correlations = []
+    for noise in (0.01, 0.1, 0.5, 10.0):
+        predicted = lengths(rank_noise=noise, seed=2)
+        assert np.array_equal(np.sort(predicted), np.sort(truth))
+        correlations.append(stats.spearmanr(predicted, truth).statistic)
+    assert correlations == sorted(correlations, reverse=True)
+    assert correlations[0] > 0.99 and abs(correlations[-1]) < 0.1
+    both = lengths(error=0.5, rank_noise=0.1, seed=2)
+    assert np.array_equal(np.sort(both), np.sort(lengths(error=0.5, seed=2)))
+
+
+@settings(deadline=None, max_examples=50, derandomize=True)
+@given(error=st.floats(0, 50), noise=st.floats(0, 50), seed=st.integers(0, 5), n=st.integers(1, 30))
+def test_predicted_lengths_are_whole_tokens_and_leave_all_else(error, noise, seed, n):
+    requests = qba.mislabel(qba.synthetic(10, seed, requests=n), 0.2, 0.2)
+    guessed = qba.predict_lengths(requests, error, noise, seed)
+    assert guessed.predicted_tokens.min() >= 1
+    for name in ("arrival_s", "response_tokens", "predicted_long", "client"):
+        assert np.array_equal(getattr(guessed, name), getattr(requests, name))
+
+
+@pytest.mark.parametrize("bad", [{"error": -0.1}, {"rank_noise": -1}, {"rank_noise": float("nan")}])
+def test_impossible_errors_of_the_length_are_refused(bad):
+    with pytest.raises(qba.InputError, match=f"predict_lengths: {next(iter(bad))}"):
+        qba.predict_lengths(qba.synthetic(1), **bad)

@@ -55,6 +55,21 @@ def add_errors(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the predictor")
     group.add_argument("--short-to-long", type=float, default=0.0, metavar="P", help="share of shorts predicted long")
     group.add_argument("--long-to-short", type=float, default=0.0, metavar="P", help="share of longs predicted short")
+    group.add_argument(
+        "--length-error", type=float, default=0.0, metavar="SD", help="of the logarithm of a predicted response length"
+    )
+    group.add_argument(
+        "--rank-noise", type=float, default=0.0, metavar="SD", help="of a predicted rank, as a share of the requests"
+    )
+
+
+def predicted(requests: Any, options: argparse.Namespace, seed: int = 0) -> Any:
+    """The requests with the errors that the options of `add_errors` ask for; as they are where a command has none."""
+    from qba.predictor import predict
+
+    names = ("short_to_long", "long_to_short", "length_error", "rank_noise")
+    errors = {name: getattr(options, name, 0.0) for name in names}
+    return predict(requests, seed, **errors) if any(errors.values()) else requests
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -150,7 +165,6 @@ def _engine(options: argparse.Namespace, settings: Mapping[str, Any]) -> Any:
 
 def read_requests(options: argparse.Namespace, config: Any) -> Any:
     """The requests of the trace file that the options name, as they ask for; what was dropped is told on standard error."""
-    from qba.predictor import mislabel
     from qba.traces import drop_oversize, read_trace, relabel, rescale, scale_lengths
 
     columns = dict(map(setting, options.columns.split(","))) if options.columns else None
@@ -171,8 +185,7 @@ def read_requests(options: argparse.Namespace, config: Any) -> Any:
             )
         rate = options.speedup * (len(requests) - 1) / span
     requests = relabel(requests, label_by) if rate is None else rescale(requests, rate, label_by=label_by)
-    errors = getattr(options, "short_to_long", 0.0), getattr(options, "long_to_short", 0.0)
-    return mislabel(requests, *errors) if any(errors) else requests
+    return predicted(requests, options)
 
 
 def say(line: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qba.cli.options import (
-    add_engine, add_errors, add_policies, add_trace, engine_and_policies, read_requests, say,
+    add_engine, add_errors, add_policies, add_trace, engine_and_policies, predicted, read_requests, say,
 )  # fmt: skip
 from qba.errors import InputError
 
@@ -70,14 +70,14 @@ def _simulate(options: argparse.Namespace) -> None:
 
 
 def _synthetic(options: argparse.Namespace) -> Any:
-    from qba import mislabel, synthetic
+    from qba import synthetic
 
     for name in ("columns", "clock", "strict", "label_by", "length_scale", "drop_oversize", "speedup"):
         if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} is about a trace, but none is given")
     seed = options.seed or 0
     requests = synthetic(32 if options.rate is None else options.rate, seed)
-    return mislabel(requests, options.short_to_long, options.long_to_short, seed)
+    return predicted(requests, options, seed)
 
 
 def _describe(options: argparse.Namespace) -> None:

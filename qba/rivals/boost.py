@@ -129,7 +129,9 @@ def boosts(
     service = np.minimum(service, np.quantile(service, clip))
     load = rate * service.mean()
     if load >= 1:
-        raise InputError(f"boosts: rate = {rate!r} makes a load of {load:.3g}, but it must be below 1 for a tail to decay")
+        raise InputError(
+            f"boosts: rate = {rate!r} makes a load of {load:.3g}, but it must be below 1 for a tail to decay"
+        )
 
     def excess(gamma: float) -> float:
         return rate * np.expm1(gamma * service).mean() - gamma

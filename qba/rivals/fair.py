@@ -8,9 +8,7 @@ from qba.policies import OLDEST
 LEVELS = 8
 
 
-@policy(
-    knows="client", queues="clients", limits={"prompt_weight": {"at_least": 0}, "response_weight": {"at_least": 0}}
-)
+@policy(knows="client", queues="clients", limits={"prompt_weight": {"at_least": 0}, "response_weight": {"at_least": 0}})
 class VTC:
     """Virtual token counter: the client served least so far goes first, among its requests the oldest.
 
