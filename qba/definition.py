@@ -31,8 +31,8 @@ Its methods, each of which may be left out, are
 ``decoded(self, state, request, queue, tokens)``
     It is given response tokens in the coming batch. (A policy with this method is told of every batch, which costs time.)
 
-``self`` has the parameters, ``state`` is an array of numbers that starts at 0: one for each queue, then ``memory`` more, and
-with ``notes`` one for each request, in the order of their numbers.
+``self`` has the parameters, ``state`` is an array of numbers that starts at 0: one for each queue, then ``memory``
+more, and with ``notes`` one for each request, in the order of their numbers.
 ``request`` has what the policy may know: always ``number`` (in order of arrival), ``arrival_s`` and ``prompt_tokens``, and
 more by ``knows``, see `KNOWLEDGE`. Reading anything else is refused. Admission control is the engine's: a candidate that the
 KV limit refuses ends the boundary's admissions, or with ``on_blocked="skip"`` is passed over.

@@ -42,10 +42,11 @@ def mislabel(requests: Requests, short_to_long: float = 0.0, long_to_short: floa
 def predict_lengths(requests: Requests, error: float = 0.0, rank_noise: float = 0.0, seed: int = 0) -> Requests:
     """Predict each request's response tokens, with an error of the length and another of the rank.
 
-    The length is predicted as response × e^(error · Z), Z standard normal, rounded to whole tokens of at least 1: right in
-    the median, too large by e^(error²/2) on average. Then the predictions are ranked and each rank moved by rank_noise · n · Z',
-    n the number of requests; in the order that this makes, the predictions are dealt out from the smallest to the largest.
-    So rank noise leaves the predicted lengths as they are and only gives them to other requests.
+    The length is predicted as response × e^(error · Z), Z standard normal, rounded to whole tokens of at least 1: right
+    in the median, too large by e^(error²/2) on average. Then the predictions are ranked and each rank moved by
+    rank_noise · n · Z', n the number of requests; in the order that this makes, the predictions are dealt out from the
+    smallest to the largest. So rank noise leaves the predicted lengths as they are and only gives them to other
+    requests.
 
     Z and Z' have streams of their own: at a larger error the same seed scales the same draws.
 

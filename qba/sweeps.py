@@ -101,9 +101,9 @@ def sweep(
         A folder that keeps each piece once it is finished, written whole or not at all (see `qba.store`). The same call
         after an interrupt goes on there and gives the same to the last bit; any other call is refused.
     **axes : sequence of float, str or LengthDistribution
-        More dimensions: parameters of `qba.synthetic`; errors of the prediction (``short_to_long``, ``long_to_short`` as in
-        `qba.mislabel`; ``length_error``, ``rank_noise`` as in `qba.predict_lengths`); fields of `EngineConfig`; or parameters
-        of the policies. A policy without the parameter is the same all along that axis.
+        More dimensions: parameters of `qba.synthetic`; errors of the prediction (``short_to_long``, ``long_to_short``
+        as in `qba.mislabel`; ``length_error``, ``rank_noise`` as in `qba.predict_lengths`); fields of `EngineConfig`;
+        or parameters of the policies. A policy without the parameter is the same all along that axis.
         Distributions of lengths are labelled by their text, such as ``"Exponential(mean=317)"``.
 
     Returns

@@ -105,6 +105,27 @@ def test_simulate_summarises_each_policy(folder, capsys):
     assert [line.split()[0] for line in lines[2:]] == ["PSF", "QBA"]
 
 
+def test_rivals_are_named_and_set_like_the_papers_policies(folder, capsys):
+    arguments = (
+        "--policies",
+        "WRR,SSJF,PSF",
+        "--set",
+        "k=3",
+        "--rate",
+        "30",
+        "--length-error",
+        "0.5",
+        "--rank-noise",
+        "0.1",
+    )
+    status, out, err = run(capsys, "simulate", *arguments)
+    assert (status, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["WRR", "SSJF", "PSF"]
+    assert out != run(capsys, "simulate", *arguments[:-4])[1]
+    status, _, err = run(capsys, "simulate", "--policies", "SSJF", "--set", "k=3")
+    assert status == 2 and err.startswith("qba: --set k: no such parameter of SSJF")
+
+
 def test_simulate_reads_and_rescales_a_trace(folder, capsys):
     status, out, _ = run(capsys, "simulate", "good.csv", "--rate", "99")
     assert status == 0 and "<Requests: 100 over 1.0 s" in out

@@ -232,6 +232,7 @@ def test_a_built_in_name_is_refused():
         ("def key(self, request): return request.predicted_long", {}, "say knows='class'"),
         ("def started(self, state, request, queue): state[0] = request.client", {"knows": "length"}, "its started fails: it reads client"),
         ("def key(self, request): return self.weight", {}, "its key fails"),
+        ("def arrived(self, state, request, queue, first): state[0] = request.client", {}, "its arrived fails: it reads client"),
         ("def key(self, request): return open('x')", {}, "its key fails: FileNotFoundError"),
         ("def key(self, request): return [1, 'a'][request.number]", {}, "its key cannot be compiled"),
         ("def key(self, request): return float('nan')", {}, "its key returned NaN"),

@@ -1,4 +1,4 @@
-"""Rival schedulers: each on an example worked by hand; which are the same as others; WRR and DRR beside QBA and textbook."""
+"""Rival schedulers: each on an example worked by hand, DRR beside its textbook, WRR beside QBA."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from qba.rivals import (
 
 # ------------------------------------------------------------------------------------------- examples worked by hand
 #
-# With one token a batch and one second a batch the engine is one server: a request holds it for prompt + response seconds,
-# and the next begins when it leaves. A row is (arrival, prompt, response, class).
+# With one token a batch and one second a batch the engine is one server: a request holds it for prompt + response
+# seconds, and the next begins when it leaves. A row is (arrival, prompt, response, class).
 
 
 def order(policy, rows, **columns):
@@ -61,8 +61,9 @@ def test_linear_aging():
 
 
 def test_learning_to_rank_lets_the_starved_go_first():
-    # 0 takes batches 0 and 1. At 2, requests 1 and 2 have been left out of two batches and 3 of one: none is starved, and 3
-    # is the shortest. At 4, requests 1 and 2 have been left out of four: the oldest, 1, goes before the shorter 2.
+    # 0 takes batches 0 and 1. At 2, requests 1 and 2 have been left out of two batches and 3 of one: none is starved,
+    # and 3 is the shortest. At 4, requests 1 and 2 have been left out of four: the oldest is 1,
+    # and goes before the shorter 2.
     rows = [(0, 1, 1, "S"), (0, 1, 5, "S"), (0, 1, 2, "S"), (1, 1, 1, "S")]
     assert order(LTR(starvation=3), rows) == [0, 3, 1, 2]
     assert order(LTR(), rows) == [0, 3, 2, 1]
@@ -71,8 +72,8 @@ def test_learning_to_rank_lets_the_starved_go_first():
 
 
 def test_skip_join_mlfq():
-    # Quanta 2, 4, 8 s and a second for a prompt token: prompts 5, 3, 2, 1 join levels 2, 1, 0, 0. 2 is the oldest in level 0
-    # and leaves at 8, 3 at 10, 1 at 14.
+    # Quanta 2, 4, 8 s and a second for a prompt token: prompts 5, 3, 2, 1 join levels 2, 1, 0, 0. 2 is the oldest in
+    # level 0 and leaves at 8, 3 at 10, 1 at 14.
     rows = [(0, 5, 1, "S"), (0, 3, 1, "S"), (0, 2, 6, "S"), (1, 1, 1, "S")]
     levels = {"base_s": 2, "ratio": 2, "prompt_token_s": 1}
     assert order(SkipJoinMLFQ(**levels, starvation_s=20), rows) == [2, 3, 1, 0]
@@ -81,13 +82,18 @@ def test_skip_join_mlfq():
 
 
 def test_virtual_token_counter():
-    # Clients A = 0, B = 1, C = 2; weights 1 and 2. At 0 the counters are equal, and 0 is older: A = 2, and 4 with its response
-    # token; it leaves at 3. B = 0 is smaller: 2 goes, B = 1 + 2*3 = 7, until 7. A = 4: 1 goes, A = 5 + 2 = 7, until 9.
-    # C came at 8, when only B waited, and is lifted to 7. At 9, B and C have 7 and 3 is older: B = 10. Then C's two.
-    # Without the lift C, with 0 and after that 3, would have gone before 3.
+    # Clients A = 0, B = 1, C = 2; weights 1 and 2. At 0 the counters are equal, and 0 is older: A = 2, and 4 with its
+    # response token; it leaves at 3. B = 0 is smaller: 2 goes, B = 1 + 2*3 = 7, until 7. A = 4: 1 goes, A = 5 + 2 = 7,
+    # until 9. C came at 8, when only B waited, and is lifted to 7. At 9, B and C have 7 and 3 is older: B = 10. Then
+    # C's two. Without the lift C, with 0 and after that 3, would have gone before 3.
     rows = [(0, 2, 1, "S"), (0, 1, 1, "S"), (0, 1, 3, "S"), (0, 1, 1, "S"), (8, 1, 1, "S"), (8, 1, 1, "S")]
     assert order(VTC(), rows, client=[0, 0, 1, 1, 2, 2]) == [0, 2, 1, 3, 4, 5]
-    # Prompts alone: A = 2, so B's two (1 each) and then A's; C is lifted to A's 2 at 8 and comes after 1, which is older.
+    # 1, of C, comes at 1 when nobody waits, and is lifted to the 3 of A, which last left the queue. A = 5 at 4, so 1
+    # goes and C = 6; then A's 3. Without the lift C = 3 would have let 2 go before it.
+    rows_of_two = [(0, 3, 1, "S"), (1, 1, 1, "S"), (1, 1, 1, "S"), (1, 1, 1, "S")]
+    assert order(VTC(), rows_of_two, client=[0, 2, 2, 0]) == [0, 1, 3, 2]
+    # Prompts alone: A = 2, so B's two (1 each) and then A's; C is lifted to A's 2 at 8 and comes after 1, which is
+    # older.
     assert order(VTC(response_weight=0), rows, client=[0, 0, 1, 1, 2, 2]) == [0, 2, 3, 1, 4, 5]
 
 
@@ -124,8 +130,8 @@ def test_weighted_round_robin():
 
 
 def test_deficit_round_robin():
-    # Shorts of 3 tokens, longs of 6, quanta of 4. Visits: shorts 4 -> 0 goes, 1 left; longs 4; shorts 5 -> 1 goes, 2 left;
-    # longs 8 -> 4 goes, 2 left; shorts 6 -> 2 and 3 go, and nobody waits; longs 6 -> 5.
+    # Shorts of 3 tokens, longs of 6, quanta of 4. Visits: shorts 4 -> 0 goes, 1 left; longs 4; shorts 5 -> 1 goes, 2
+    # left; longs 8 -> 4 goes, 2 left; shorts 6 -> 2 and 3 go, and nobody waits; longs 6 -> 5.
     rows = [(0, 1, 2, "S")] * 4 + [(0, 1, 5, "L")] * 2
     assert order(DRR(quantum_short=4, quantum_long=4), rows) == [0, 1, 4, 2, 3, 5]
     # Quanta of 6: shorts 6 -> 0 and 1; longs 6 -> 4; and once more.
@@ -180,8 +186,8 @@ def test_some_are_other_policies():
 @given(requests=single_server_loads(), k=st.integers(1, 4))
 def test_the_quota_without_its_aging_gate_is_weighted_round_robin_while_both_classes_wait(requests, k):
     # Equal for sure: one server, so that a prefill has ended before the next choice is made; everyone there from the
-    # beginning, so that no long is let in for want of a short before the shorts are through; and a quantile of nearly 0, so
-    # that a long is aged once it has waited longer than the very first request, which did not wait.
+    # beginning, so that no long is let in for want of a short before the shorts are through; and a quantile of nearly
+    # 0, so that a long is aged once it has waited longer than the very first request, which did not wait.
     together = requests.replace(arrival_s=np.zeros(len(requests)))
     config = qba.EngineConfig(**SINGLE_SERVER)
     gateless = qba.QBA(k, aging_quantile=1e-12, promotion_clears="start")
@@ -190,16 +196,17 @@ def test_the_quota_without_its_aging_gate_is_weighted_round_robin_while_both_cla
 
 
 def test_where_the_quota_and_weighted_round_robin_part():
-    # A long that is let in for want of a short starts WRR's count anew, while QBA's goes on. 0 holds the server until 2: a
-    # short for either. 1, a long, is alone then, until 4. With k = 2, WRR lets in both shorts that have come before the
-    # second long; QBA lets in one.
+    # A long that is let in for want of a short starts WRR's count anew, while QBA's goes on. 0 holds the server until
+    # 2: a short for either. 1, a long, is alone then, until 4. With k = 2, WRR lets in both shorts that have come
+    # before the second long; QBA lets in one.
     rows = [(0, 1, 1, "S"), (1, 1, 1, "L"), (3, 1, 1, "S"), (3, 1, 1, "S"), (3, 1, 1, "L")]
     assert order(WRR(k=2), rows) == [0, 1, 2, 3, 4]
     assert order(qba.QBA(2, aging_quantile=1e-12, promotion_clears="start"), rows) == [0, 1, 2, 4, 3]
 
 
 def test_the_quota_and_weighted_round_robin_come_close_where_shorts_are_fewer_than_the_quota_allows():
-    # At 32/s 5.67 shorts come for a long. With k = 8 their mean waits differ by 6 % on these replications, with k = 3 by half.
+    # At 32/s 5.67 shorts come for a long. With k = 8 their mean waits differ by 4 % on these replications, with k = 3
+    # by half.
     policies = {k: (WRR(k), qba.QBA(k, promotion_clears="start")) for k in (3, 8)}
     runs = {
         k: [

@@ -43,12 +43,13 @@ BY_CLASS = {Boost, NudgeM, WRR, DRR, VLLMPriority, VLLMPriorityAging}
 OPTIONS = {
     "weight": st.sampled_from([0.0, 1.0, 10.0]), "starvation": st.integers(1, 6), "k": st.integers(1, 4),
     "quantum_short": st.integers(1, 60), "quantum_long": st.integers(1, 60), "m": st.integers(0, 6),
-    "priority_short": st.integers(-1, 1), "priority_long": st.integers(-1, 2), "credit": st.sampled_from([0.0, 0.1, 1.0]),
+    "priority_short": st.integers(-1, 1), "priority_long": st.integers(-1, 2),
+    "credit": st.sampled_from([0.0, 0.1, 1.0]),
     "boost_short": st.sampled_from([0.0, 1.0, 3.5]), "boost_long": st.sampled_from([0.0, 1.0]),
     "decay_rate": st.sampled_from([0.01, 0.1, 2.0]), "token_s": st.sampled_from([0.001, 1.0]),
     "prompt_weight": st.sampled_from([0.0, 1.0]), "response_weight": st.sampled_from([0.0, 2.0]),
-    "base_s": st.sampled_from([0.5, 2.0]), "ratio": st.sampled_from([1.5, 2.0]), "starvation_s": st.sampled_from([0.0, 3.0, 50.0]),
-    "prompt_token_s": st.sampled_from([0.0, 0.25, 1.0]),
+    "base_s": st.sampled_from([0.5, 2.0]), "ratio": st.sampled_from([1.5, 2.0]),
+    "starvation_s": st.sampled_from([0.0, 3.0, 50.0]), "prompt_token_s": st.sampled_from([0.0, 0.25, 1.0]),
 }  # fmt: skip
 
 

@@ -18,12 +18,12 @@ from qba.validate import instance, number
 class Boost:
     """γ-boost for two classes: the smallest arrival − boost of the predicted class goes first.
 
-    Parameters: ``boost_short``, ``boost_long``, seconds; only their difference counts. The defaults are those that `boosts`
-    finds for the default workload at 32 requests/s, where a batch uses 0.68 of the budget. So near saturation they move much
-    with the load: at 30 requests/s the difference is 0.4 s.
-    Source: Yu & Scully, "Strongly Tail-Optimal Scheduling in the Light-Tailed M/G/1", 2024, arXiv 2404.08826. The formula for
-    labels was read where its open problem is quoted; the paper proves it for sizes and conjectures it for labels, in a queue
-    with one server.
+    Parameters: ``boost_short``, ``boost_long``, seconds; only their difference counts. The defaults are those that
+    `boosts` finds for the default workload at 32 requests/s, where a batch uses 0.68 of the budget. So near saturation
+    they move much with the load: at 30 requests/s the difference is 0.4 s.
+    Source: Yu & Scully, "Strongly Tail-Optimal Scheduling in the Light-Tailed M/G/1", 2024, arXiv 2404.08826. The
+    formula for labels was read where its open problem is quoted; the paper proves it for sizes and conjectures it for
+    labels, in a queue with one server.
     Left out: see `boosts` for how a batching engine is taken for that server.
     """
 
@@ -38,9 +38,11 @@ class Boost:
 class BoostByLength:
     """γ-boost by predicted length: the smallest arrival − b(s) goes first, b(s) = (1/γ) ln(1 / (1 − e^(−γ s))).
 
-    s is prompt and predicted response together, times ``token_s``. It is the formula of `Boost` with the size as the label.
+    s is prompt and predicted response together, times ``token_s``. It is the formula of `Boost` with the size as the
+    label.
 
-    Parameters: ``decay_rate``, γ in 1/s; ``token_s``, seconds of service for a token. The defaults are found as `Boost`'s.
+    Parameters: ``decay_rate``, γ in 1/s; ``token_s``, seconds of service for a token. The defaults are found as
+    `Boost`'s.
     Source, left out: as there.
     """
 
@@ -58,10 +60,10 @@ class NudgeM:
 
     So a short with number i goes before the longs from i − m on, and in each class it is first come, first served.
 
-    Parameters: ``m``, requests; 0 is first come, first served. The default is the difference of the default boosts times
-    32 requests/s, since γ-boost counts in time what Nudge-M counts in arrivals; it is not the paper's optimum.
-    Source: Charlet & Van Houdt, "Tail Optimality and Performance Analysis of the Nudge-M Scheduling Algorithm", 2024, arXiv
-    2403.06588 (its abstract was read, which states the rule; not the whole paper).
+    Parameters: ``m``, requests; 0 is first come, first served. The default is the difference of the default boosts
+    times 32 requests/s, since γ-boost counts in time what Nudge-M counts in arrivals; it is not the paper's optimum.
+    Source: Charlet & Van Houdt, "Tail Optimality and Performance Analysis of the Nudge-M Scheduling Algorithm", 2024,
+    arXiv 2403.06588 (its abstract was read, which states the rule; not the whole paper).
     Left out: the paper's formula for the best m, and its setting: one server, light-tailed sizes.
     """
 
@@ -89,10 +91,10 @@ def boosts(
 ) -> Boosts:
     """The boosts of γ-boost for a sample of requests.
 
-    γ solves γ = λ (E[e^(γS)] − 1), and b_c = (1/γ) ln(E[e^(γS) | c] / (E[e^(γS) | c] − 1)) (Yu & Scully, arXiv 2404.08826).
-    The service time S of a request is the time that its tokens, prompt and response, take in batches of ``utilization`` ×
-    the budget; this stands for S/n in an engine that serves n at a time. Expectations are means over the sample, classes
-    those predicted.
+    γ solves γ = λ (E[e^(γS)] − 1), and b_c = (1/γ) ln(E[e^(γS) | c] / (E[e^(γS) | c] − 1)) (Yu & Scully, arXiv
+    2404.08826). The service time S of a request is the time that its tokens, prompt and response, take in batches of
+    ``utilization`` × the budget; this stands for S/n in an engine that serves n at a time. Expectations are means over
+    the sample, classes those predicted.
 
     Parameters
     ----------
@@ -105,8 +107,8 @@ def boosts(
         Mean share of the token budget that a batch uses, in (0, 1]: 1 is the least that a token can take. A run's
         ``batch_utilization`` tells it; where the KV limit keeps batches small, as in the paper's engine, it counts.
     clip : float
-        Service times above this quantile of the sample, in (0, 1], count as that quantile: a lognormal length has no moment
-        generating function, and the largest value in the sample would decide alone.
+        Service times above this quantile of the sample, in (0, 1], count as that quantile: a lognormal length has no
+        moment generating function, and the largest value in the sample would decide alone.
 
     Returns
     -------

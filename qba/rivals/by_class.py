@@ -10,16 +10,16 @@ SHORT, LONG = 0, 1
 SERVED = 2
 """WRR's place in ``state``, after one for each queue: shorts since the last long."""
 OF_SHORTS, WAITING, SIZES = 2, 3, 5
-"""DRR's places in ``state``, after the deficits: whether it is the shorts' turn, how many wait in each class, and from there
-on the size of each request, tokens."""
+"""DRR's places in ``state``, after the deficits: whether it is the shorts' turn, how many wait in each class, and from
+there on the size of each request in tokens."""
 
 
 @policy(knows="class", queues=2, memory=1, limits={"k": {"at_least": 1}})
 class WRR:
     """Weighted round robin 1:k: after ``k`` shorts one long. A class in which nobody waits loses its turn.
 
-    It is QBA's quota without the aging gate: a long that was let in, whether it was its turn or no short waited, starts the
-    count anew, and admissions count when they happen.
+    It is QBA's quota without the aging gate: a long that was let in, whether it was its turn or no short waited, starts
+    the count anew, and admissions count when they happen.
 
     Parameters: ``k``, shorts for each long.
     Source: classical.
@@ -47,15 +47,15 @@ class DRR:
     """Deficit round robin between the classes, in tokens.
 
     The classes are visited in turn. A visit adds the class's quantum to its deficit; then its requests are let in while
-    their size, prompt and predicted response together, is no more than the deficit, which it is taken from. What is left is
-    kept for the next visit, but lost when nobody waits in the class.
+    their size, prompt and predicted response together, is no more than the deficit, which it is taken from. What is
+    left is kept for the next visit, but lost when nobody waits in the class.
 
-    Parameters: ``quantum_short`` and ``quantum_long``, tokens for a visit. Equal ones share the tokens evenly while both
-    classes wait.
-    Source: Shreedhar & Varghese, "Efficient Fair Queueing Using Deficit Round Robin", SIGCOMM 1995; the rule is the textbooks'
-    (checked there, not in the paper).
-    Left out: nothing of the rule, but it needs the size in advance, which here is a prediction: a class whose lengths are
-    predicted too small gets more than its share.
+    Parameters: ``quantum_short`` and ``quantum_long``, tokens for a visit. Equal ones share the tokens evenly while
+    both classes wait.
+    Source: Shreedhar & Varghese, "Efficient Fair Queueing Using Deficit Round Robin", SIGCOMM 1995; the rule is the
+    textbooks' (checked there, not in the paper).
+    Left out: nothing of the rule, but it needs the size in advance, which here is a prediction: a class whose lengths
+    are predicted too small gets more than its share.
     """
 
     quantum_short: int = 1000
@@ -101,7 +101,7 @@ class DRR:
 
 @policy(knows="class")
 class VLLMPriority:
-    """vLLM's priority scheduling: the smallest (priority, arrival) goes first, the priority given by the predicted class.
+    """vLLM's priority scheduling: the smallest (priority, arrival) first, the priority given by the predicted class.
 
     With shorts ahead of longs it is `qba.PSF`.
 
@@ -125,10 +125,10 @@ class VLLMPriorityAging:
 
     As everyone's wait grows alike, the order is that of priority + credit × arrival, which never changes.
 
-    Parameters: ``priority_short`` and ``priority_long`` as there; ``credit``, per second. With 0.1 a long passes the shorts
-    that come more than 10 s after it.
-    Source: vLLM, pull request 20608 (closed, not merged; its description and the excerpt of its code in the review were read:
-    aging factor 0.1 by default, in seconds).
+    Parameters: ``priority_short`` and ``priority_long`` as there; ``credit``, per second. With 0.1 a long passes the
+    shorts that come more than 10 s after it.
+    Source: vLLM, pull request 20608 (closed, not merged; its description and the excerpt of its code in the review were
+    read: aging factor 0.1 by default, in seconds).
     Left out: as there.
     """
 

@@ -10,8 +10,8 @@ from qba.policies import OLDEST
 class SSJF:
     """Speculative shortest job first: the smallest predicted response goes first.
 
-    Source: Qiu, Mao, Patke, Cui, Jha, Wang, Franke, Kalbarczyk, Başar, Iyer, "Efficient Interactive LLM Serving with Proxy
-    Model-based Sequence Length Prediction", 2024, arXiv 2404.08509 (its abstract was read, not the whole paper).
+    Source: Qiu et al., "Efficient Interactive LLM Serving with Proxy Model-based Sequence Length Prediction", 2024,
+    arXiv 2404.08509 (its abstract was read, not the whole paper).
     Left out: the proxy model; its errors are those of `qba.predict_lengths`, its running time is none.
     """
 
@@ -38,7 +38,8 @@ class SJFAging:
 
     As everyone's wait grows alike, the order is that of predicted response + weight × arrival, which never changes.
 
-    Parameters: ``weight``, tokens per second that a request has waited; 0 is `SSJF`, very much is first come, first served.
+    Parameters: ``weight``, tokens per second that a request has waited; 0 is `SSJF`, very much is first come, first
+    served.
     Source: classical; the same form as `VLLMPriorityAging`.
     """
 
@@ -50,19 +51,20 @@ class SJFAging:
 
 @policy(knows="length", limits={"starvation": {"at_least": 1}})
 class LTR:
-    """Learning to rank: the best rank, which is the smallest predicted response, goes first, but the starved before all.
+    """Learning to rank: the best rank, the smallest predicted response, goes first, but the starved before all.
 
     A request is starved when it has been left out of ``starvation`` batches in a row.
 
     Parameters: ``starvation``, batches.
-    Source: Fu, Zhu, Su, Qiao, Stoica, Zhang, "Efficient LLM Scheduling by Learning to Rank", NeurIPS 2024, arXiv 2408.15792.
-    The guard was read in its code (hao-ai-lab/vllm-ltr, vllm/core/scheduler.py at 8886f1e; 200 and 10 in its benchmarks'
-    scripts): each step a request that does not run adds 1 to its idle count; at 200 its priority becomes -1, ahead of all
-    others, and it stays so until it has run for the period, 10 steps. Requests are sorted by priority, then by score.
+    Source: Fu, Zhu, Su, Qiao, Stoica, Zhang, "Efficient LLM Scheduling by Learning to Rank", NeurIPS 2024, arXiv
+    2408.15792. The guard was read in its code (hao-ai-lab/vllm-ltr, vllm/core/scheduler.py at 8886f1e; 200 and 10 in
+    its benchmarks' scripts): each step a request that does not run adds 1 to its idle count; at 200 its priority
+    becomes -1, ahead of all others, and it stays so until it has run for the period, 10 steps. Requests are sorted by
+    priority, then by score.
     Left out: the period. It protects a promoted request from being paused again; as nobody is paused here, a promoted
     request runs to its end in any case. Nor do running requests starve, so only those that wait are counted. Of several
-    starved requests the oldest goes first here, in the code the best ranked. The scores are predicted lengths: only their
-    order counts, so rank noise (`qba.predict_lengths`) is what spoils it.
+    starved requests the oldest goes first here, in the code the best ranked. The scores are predicted lengths: only
+    their order counts, so rank noise (`qba.predict_lengths`) is what spoils it.
     """
 
     starvation: int = 200
