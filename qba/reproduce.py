@@ -95,6 +95,20 @@ STUDIES: dict[str, Study] = {
         beyond=True,
     ),
     "08_your_trace": Study(takes_seeds=False),
+    "09_policy_lab": Study(
+        {
+            "rates": [28, 30, 32],
+            "seeds": FULL_SEEDS,
+            "windows": 100,
+            "quotas": [1, 2, 3, 4, 5, 6, 8, 12],
+            "output": "lab.nc",
+            "windows_output": "lab_windows.nc",
+            "gate_output": "lab_gate.nc",
+        },
+        ("lab.nc", "lab_windows.nc", "lab_gate.nc"),
+        takes_seeds=False,
+        beyond=True,
+    ),
 }
 """Every notebook, in order. 05 only shows what those before it and the steps between have written."""
 

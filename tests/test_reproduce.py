@@ -94,12 +94,14 @@ def test_a_readme_without_the_marks_is_refused():
 
 def test_what_goes_beyond_the_paper_runs_by_itself(folder):
     reproduce.reproduce(seeds=100, say=lambda line: None)
-    for name in ("calibration", "robustness"):
+    for name in ("calibration", "robustness", "lab"):
         (folder / f"{name}.nc").unlink()
     said = []
     reproduce.beyond_the_paper(said.append)
-    assert [line.split()[0] for line in said] == ["06_calibration", "07_robustness", "done;"]
-    for name in ("calibration.nc", "robustness.nc", "report.html", "figures/robustness.svg"):
+    assert [line.split()[0] for line in said] == [
+        "06_calibration", "07_robustness", "09_policy_lab", "done;",
+    ]  # fmt: skip
+    for name in ("calibration.nc", "robustness.nc", "lab.nc", "report.html", "figures/robustness.svg"):
         assert (folder / name).read_bytes() == (PUBLISHED / name).read_bytes(), name
 
 
