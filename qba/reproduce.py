@@ -59,7 +59,7 @@ STUDIES: dict[str, Study] = {
             "delay_output": "promotion_delay.nc",
             "loads": list(range(26, 37, 2)),
             "horizons": [12.5, 25, 50, 100, 200, 400, 800, 1600],
-            "simulated_s": 20_000,
+            "simulated_s": 12_000,
             "many_seeds": 1000,
             "horizon_output": "horizon.nc",
             "precision_output": "precision.nc",
@@ -94,7 +94,7 @@ STUDIES: dict[str, Study] = {
         takes_seeds=False,
         beyond=True,
     ),
-    "08_your_trace": Study(takes_seeds=False),
+    "08_your_trace": Study(takes_seeds=False, beyond=True),
     "09_policy_lab": Study(
         {
             "rates": [28, 30, 32],
@@ -157,7 +157,6 @@ def reproduce(seeds: int = FULL_SEEDS, say: Callable[[str], None] = print) -> li
         traces = jobs.submit(lambda: replay_2023(folder) + compare_labels(folder))
         loads, errors = (jobs.submit(notebook, name) for name in ("01_load_sweep", "03_prediction_errors"))
         jobs.submit(notebook, "00_setup")
-        jobs.submit(notebook, "08_your_trace")
         jobs.submit(notebook, "04_azure_validation", after=[traces])
         first = [name for name in figures.FIGURES if name not in last]
         jobs.submit(_draw, folder, first, after=[sensitivity, traces, loads, errors])

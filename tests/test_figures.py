@@ -418,6 +418,14 @@ def test_use_sets_up_a_notebook():
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)
+def test_every_published_figure_obeys_the_schema(name: str, results_folder: Path):
+    figure, read = figures.FIGURES[name], figures.reader(results_folder)
+    assert specification(figure.draw(*(read(dataset) for dataset in figure.datasets))) == figures.specification(
+        figures.draw(name, read)
+    )
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
 def test_published_figures_draw_and_follow_the_schema(name: str, results_folder: Path):
     chart = figures.draw(name, figures.reader(results_folder))
     assert specification(chart)["config"]["font"] == style.FONT

@@ -99,7 +99,7 @@ def test_what_goes_beyond_the_paper_runs_by_itself(folder):
     said = []
     reproduce.beyond_the_paper(said.append)
     assert [line.split()[0] for line in said] == [
-        "06_calibration", "07_robustness", "09_policy_lab", "done;",
+        "06_calibration", "07_robustness", "08_your_trace", "09_policy_lab", "done;",
     ]  # fmt: skip
     for name in ("calibration.nc", "robustness.nc", "lab.nc", "report.html", "figures/robustness.svg"):
         assert (folder / name).read_bytes() == (PUBLISHED / name).read_bytes(), name

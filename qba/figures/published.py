@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import altair as alt
 import vl_convert
+from altair.utils import schemapi
 
 from qba.claims import read_scorecard
 from qba.errors import InputError
@@ -199,7 +200,8 @@ def draw(name: str, read: Callable[[str], Any]) -> alt.TopLevelMixin:
     if name not in FIGURES:
         raise InputError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
     figure = FIGURES[name]
-    return figure.draw(*(read(dataset) for dataset in figure.datasets))
+    with schemapi.debug_mode(False):  # without checks against Vega-Lite's schema, which a test makes once and for all
+        return figure.draw(*(read(dataset) for dataset in figure.datasets))
 
 
 def draw_all(results_dir: str | Path | None = None, names: Iterable[str] | None = None) -> list[Path]:
