@@ -134,6 +134,14 @@ class ShortsFirst:
 
 
 @qba.policy(knows="class")
+class LabelAsKey:
+    """PSF in one line: a truth value is a key."""
+
+    def key(self, request):
+        return request.predicted_long
+
+
+@qba.policy(knows="class")
 class Quota:
     """QBA once more, with the methods of the built-in ones."""
 
@@ -158,7 +166,8 @@ class Quota:
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs"), [(ShortsFirst(), qba.PSF()), (Quota(), qba.QBA()), (Quota(quota=2), qba.QBA(quota=2))]
+    ("mine", "theirs"),
+    [(ShortsFirst(), qba.PSF()), (LabelAsKey(), qba.PSF()), (Quota(), qba.QBA()), (Quota(quota=2), qba.QBA(quota=2))],
 )
 def test_built_in_policies_written_this_way_are_the_same(mine, theirs):
     requests = qba.mislabel(qba.synthetic(34, seed=3, requests=2000), 0.1, 0.2)

@@ -17,7 +17,7 @@ from qba.engine.kinds import (
     admit, arrive, complete_prefills, counts, may_repeat, tell_decodes, tell_finish,
 )  # fmt: skip
 from qba.engine.memory import NO_NEED, NOBODY, UNSTEADY, Table, borrow, built_in
-from qba.engine.rules import tries_all
+from qba.engine.rules import timeless
 from qba.engine.stretch import note_first_tokens, repeat
 from qba.policies import LONG, SHORT
 
@@ -211,8 +211,8 @@ def run(rule, aging, engine, memory):
             after_batch(log[now.batches], now, counts(rule, state), duration, decoded, load - decoded)
         now.batches += 1
         if may_repeat(rule) and not len(log):
-            refused = now.blocked_admissions - blocked if settled and tries_all(rule) else -1
-            repeat(engine, aging, table, waiting, decoding, now, boundary, refused, not tries_all(rule))
+            refused = now.blocked_admissions - blocked if settled and timeless(rule) else -1
+            repeat(engine, aging, table, waiting, decoding, now, boundary, refused, not timeless(rule))
 
 
 @built_in

@@ -6,6 +6,7 @@ what stands in for one that it does not have.
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable
 
 from numba import types
@@ -75,6 +76,28 @@ def _tries_all(rule):
     return (lambda rule: False) if chooses else (lambda rule: True)
 
 
+def timeless(rule):
+    """Whether a candidate that was refused stays the candidate while nobody comes, starts, ends a prefill or finishes."""
+
+
+@overload(timeless, jit_options=INLINE)
+def _timeless(rule):
+    choose = rule.instance_class.methods.get("choose") if by_keys(rule) else None
+    if choose is None or not reads(choose, choose.__code__.co_varnames[3]):
+        return lambda rule: True
+    return lambda rule: False
+
+
+def reads(function: Callable, name: str) -> bool:
+    """Whether a function's code ever looks at its variable of that name."""
+    for instruction in dis.get_instructions(function):
+        if instruction.opname.startswith("LOAD"):
+            looked_at = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+            if name in looked_at:  # newer Pythons load two at once
+                return True
+    return False
+
+
 @overload(see, jit_options=INLINE)
 def _see(rule, table, r):
     return rule.instance_class.see
@@ -85,7 +108,7 @@ def _key_of(rule, table, r):
     key = method(rule, "key")
     if key is None:
         return lambda rule, table, r: 0.0
-    return lambda rule, table, r: float(key(rule, see(rule, table, r)))
+    return lambda rule, table, r: 1.0 * key(rule, see(rule, table, r))  # a truth value is a key, too
 
 
 @overload(queue_of, jit_options=INLINE)
