@@ -26,6 +26,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 import naive  # noqa: E402
+import own  # noqa: E402
 import simpy_model  # noqa: E402
 
 import qba  # noqa: E402
@@ -149,6 +150,25 @@ def around(rounds: int) -> list[dict[str, Any]]:
     return [*found, {"part": "saving, a hundredth of a piece", "microseconds": 1e6 * saved}]
 
 
+def own_policies(rounds: int) -> list[dict[str, Any]]:
+    """Policies written with `qba.policy` against the same ones built in, on the reference workload."""
+    workloads = [qba.synthetic(32, seed, requests=REQUESTS) for seed in range(SEEDS)]
+    times: dict[Any, list[float]] = {policy: [] for pair in own.PAIRS for policy in pair}
+    for mine, theirs in own.PAIRS:
+        assert np.array_equal(serve(workloads[0], mine, CONFIG).start_s, serve(workloads[0], theirs, CONFIG).start_s)
+    for i in range(rounds):
+        for policy, measured in times.items():
+            measured.append(seconds(lambda: serve(workloads[i % SEEDS], policy, CONFIG)))
+    middle = {policy: statistics.median(measured) for policy, measured in times.items()}
+    return [
+        {
+            "policy": mine.name, "milliseconds": 1e3 * middle[mine], "built_in": theirs.name,
+            "its_milliseconds": 1e3 * middle[theirs], "ratio": middle[mine] / middle[theirs],
+        }
+        for mine, theirs in own.PAIRS
+    ]  # fmt: skip
+
+
 def one_size(name: str, rate: float, size: int) -> dict[str, float]:
     """Nanoseconds per request of one run in this process, and its largest memory in MiB."""
     policy = next(p for p in POLICIES if p.name == name)
@@ -240,6 +260,7 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in report["machine"].items()))
     steps = {
         "implementations": (f"{REQUESTS:,} requests at 32 requests/s", lambda: implementations(rounds)),
+        "own_policies": ("policies of one's own, against the same built in", lambda: own_policies(rounds)),
         "around": ("around one run", lambda: around(rounds)),
         "scaling": ("cost against size", lambda: scaling(SIZES[:2] if options.quick else SIZES)),
         "processes": ("one sweep, one and two processes", lambda: processes(50 if options.quick else 1000)),
