@@ -47,13 +47,6 @@ def test_the_loop_in_c_agrees_to_the_last_bit(speed, tmp_path: Path):
         the_same(requests, *run(requests))
 
 
-def test_policies_written_anew_are_the_built_in_ones(speed):
-    for mine, theirs in speed.own.PAIRS:
-        for requests in WORKLOADS:
-            one, other = (serve(requests, policy, qba.EngineConfig()) for policy in (mine, theirs))
-            np.testing.assert_array_equal(one.start_s, other.start_s)
-
-
 def test_one_measurement_can_be_made():
     arguments = [sys.executable, str(FOLDER / "speed.py"), "--one-size", "QBA", "40", "500"]
     output = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout

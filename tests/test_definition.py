@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own import PAIRS, QBAByPick
 from strategies import SMALL, known_cases
 from twin import both
 
 import qba
-from qba.policies import LONG, NOBODY, OLDEST, PROMOTED, SHORT, policy_by_name
+from qba.policies import LONG, NOBODY, OLDEST, SHORT, policy_by_name
 
 
 @qba.policy
@@ -122,57 +123,11 @@ def test_an_order_of_arrival_is_fcfs():
             np.testing.assert_array_equal(mine[name], theirs[name])
 
 
-@qba.policy(knows="class", queues=2)
-class ShortsFirst:
-    """PSF once more."""
-
-    def queue(self, request):
-        return 1 if request.predicted_long else 0
-
-    def choose(self, state, first, line):
-        return 0 if first[0] >= 0 else 1
-
-
-@qba.policy(knows="class")
-class LabelAsKey:
-    """PSF in one line: a truth value is a key."""
-
-    def key(self, request):
-        return request.predicted_long
-
-
-@qba.policy(knows="class")
-class Quota:
-    """QBA once more, with the methods of the built-in ones."""
-
-    aging_quantile: float = 0.8
-    quota: int = 5
-
-    def pick(self, state, short, long, aged):
-        if aged and state[1] and not state[2]:
-            return PROMOTED
-        return SHORT if short >= 0 else LONG
-
-    def started(self, state, choice):
-        if choice == PROMOTED:
-            state[2] = 1
-
-    def prefilled(self, state, long, promoted):
-        if promoted:
-            state[0] = state[1] = state[2] = 0
-        elif not long and not state[1]:
-            state[0] += 1
-            state[1] = state[0] == self.quota
-
-
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [(ShortsFirst(), qba.PSF()), (LabelAsKey(), qba.PSF()), (Quota(), qba.QBA()), (Quota(quota=2), qba.QBA(quota=2))],
-)
+@pytest.mark.parametrize(("mine", "theirs"), [*PAIRS, (QBAByPick(quota=2), qba.QBA(quota=2))])
 def test_built_in_policies_written_this_way_are_the_same(mine, theirs):
     requests = qba.mislabel(qba.synthetic(34, seed=3, requests=2000), 0.1, 0.2)
     one, other = (qba.simulate(requests, policy) for policy in (mine, theirs))
-    for name in ("start_s", "finish_s", "promoted_fraction" if mine.name == "Quota" else "batches"):
+    for name in ("start_s", "finish_s", "promoted_fraction" if mine.name == "QBAByPick" else "batches"):
         np.testing.assert_array_equal(one[name], other[name])
 
 
@@ -184,7 +139,7 @@ def test_own_policies_join_sweeps_by_their_parameters():
 
 
 def test_another_definition_under_one_name_is_told_apart():
-    first = Quota.code
+    first = QBAByPick.code
 
     @qba.policy(knows="class")
     class Quota2:
