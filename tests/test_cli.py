@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from qba import paths
+import qba
+from qba import paths, results
 from qba.cli import main
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n" + "".join(
@@ -86,6 +88,23 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
         (["scorecard"], "scorecard.json"),
         (["draw"], "load_sweep.nc"),
         (["fetch", "azure-1999"], "azure-1999"),
+        (["describe"], "required: trace"),
+        (["describe", "good.csv", "--label-by", "wait"], "label_by = 'wait'"),
+        (["describe", "good.csv", "--clock", "years"], "years"),
+        (["describe", "good.csv", "--speedup", "0"], "--speedup 0"),
+        (["describe", "good.csv", "--rate", "3", "--speedup", "2"], "not allowed with argument"),
+        (["compare", "good.csv", "--profile", "a100"], "did you mean 'a100-llama-2-7b'"),
+        (["compare", "good.csv", "--budget", "0"], "token_budget = 0"),
+        (["compare", "good.csv", "--kv", "9999", "--set", "kv_capacity=3"], "is given twice"),
+        (["compare", "good.csv", "--policies", "FCFS,Best"], "unknown policy 'Best'"),
+        (["compare", "good.csv", "--short-to-long", "2"], "short_to_long = 2"),
+        (["compare", "huge.csv"], "could never run"),
+        (["compare", "good.csv", "--out", "file"], "cannot be written"),
+        (["tune", "good.csv"], "--objective"),
+        (["tune", "missing.csv", "--objective", "max mean"], "objective 'max mean'"),
+        (["tune", "missing.csv", "--objective", "min mean s.t. p99_lnog <= 2"], "no measure 'p99_lnog'"),
+        (["tune", "good.csv", "--objective", "min mean"], "100 requests are too few"),
+        (["capacity", "missing.csv", "--slo", "p99"], "bound 'p99'"),
     ],
 )
 def test_a_mistake_ends_in_one_line_and_status_2(folder, capsys, arguments, message):
@@ -152,6 +171,42 @@ def test_a_notebook_runs_with_its_parameters(folder, capsys):
 def test_scorecard_prints_the_published_rows(folder, capsys):
     status, out, _ = run(capsys, "scorecard", "--results", str(paths.repository() / "results"))
     assert status == 0 and out.count("\n") == 50 and "N26" in out
+
+
+@pytest.fixture
+def busy(folder: Path) -> Path:
+    """A trace of enough requests to tune by."""
+    qba.traces.write_trace(qba.synthetic(31, requests=1200), folder / "busy.csv")
+    return folder / "busy.csv"
+
+
+def test_describe_tells_rate_and_lengths(busy, capsys):
+    status, out, err = run(capsys, "describe", "busy.csv", "--out", "made")
+    assert status == 0 and out.startswith("1,200 requests in") and "prompt" in out
+    assert [line for line in out.splitlines() if line.startswith("made/")] == [
+        f"made/describe.{ending}" for ending in ("nc", "csv", "svg", "png")
+    ]
+    assert run(capsys, "describe", "busy.csv", "--speedup", "0.1")[2].startswith("qba: at 3.")
+
+
+def test_compare_replays_under_every_policy_and_writes_files(busy, capsys):
+    arguments = ("busy.csv", "--policies", "FCFS,QBA,SSJF", "--set", "quota=2", "--rate", "28", "--length-error", "0.5")
+    status, out, _ = run(capsys, "compare", *arguments, "--out", "made")
+    assert status == 0 and [line.split()[0] for line in out.splitlines()[1:7:2]] == ["FCFS", "QBA", "SSJF"]
+    table = pd.read_csv("made/compare.csv")
+    assert table.policy.tolist() == ["FCFS", "QBA", "SSJF"] and (table.wait_mean_s > 0).all()
+    assert "quota=2" in results.load("made/compare.nc").attrs["policies"]
+
+
+def test_tune_and_capacity_answer(busy, capsys):
+    status, out, _ = run(capsys, "tune", "busy.csv", "--objective", "min mean s.t. p99_long <= 60")
+    assert status == 0 and out.splitlines()[1].startswith("use ")
+    status, out, _ = run(capsys, "tune", "busy.csv", "--objective", "min mean s.t. p99_long <= 0.0001")
+    assert status == 0 and "no setting surely meets the bounds" in out
+    status, out, _ = run(
+        capsys, "capacity", "busy.csv", "--slo", "p99 <= 1", "--policies", "FCFS,PSF", "--profile", "paper"
+    )
+    assert status == 0 and [line.split()[0] for line in out.splitlines()[2:]] == ["FCFS", "PSF"]
 
 
 MINE = """import qba

@@ -167,6 +167,8 @@ def read_requests(options: argparse.Namespace, config: Any) -> Any:
     """The requests of the trace file that the options name, as they ask for; what was dropped is told on standard error."""
     from qba.traces import drop_oversize, read_trace, relabel, rescale, scale_lengths
 
+    if getattr(options, "out", None):
+        _try_out(options.out)
     columns = dict(map(setting, options.columns.split(","))) if options.columns else None
     requests = read_trace(options.trace, columns=columns, strict=options.strict, clock=options.clock)
     if options.length_scale is not None:
@@ -186,6 +188,16 @@ def read_requests(options: argparse.Namespace, config: Any) -> Any:
         rate = options.speedup * (len(requests) - 1) / span
     requests = relabel(requests, label_by) if rate is None else rescale(requests, rate, label_by=label_by)
     return predicted(requests, options)
+
+
+def _try_out(folder: Path) -> None:
+    """Refuse a folder that cannot be written before any work rather than after it."""
+    from qba.results import atomic_write
+
+    there = folder.exists()
+    atomic_write(folder / ".writable", "").unlink()
+    if not there:
+        folder.rmdir()  # until there is something to put into it
 
 
 def say(line: str) -> None:

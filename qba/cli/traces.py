@@ -102,12 +102,14 @@ def _describe(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     from qba.advice import compare, describe
+    from qba.engine.simulate import check
     from qba.advice.comparison import remarks
     from qba.advice.description import warnings
     from qba.advice.text import compare_text
 
     config, policies = engine_and_policies(options)
     requests = read_requests(options, config)
+    check(requests, policies[0], config)  # refused before anything is said of it
     for line in warnings(describe(requests, config), options.label_by or "response"):
         say(line)
     study = compare(requests, policies, config, progress=sys.stderr.isatty())
