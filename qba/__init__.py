@@ -34,3 +34,17 @@ __all__ = [
     "sweep",
     "synthetic",
 ]
+
+
+def __getattr__(name: str):
+    """Rooms of the package that `import qba` leaves aside, such as ``qba.figures``, on first use."""
+    import importlib
+
+    if name.startswith("_"):
+        raise AttributeError(f"module 'qba' has no attribute {name!r}")
+    try:
+        return importlib.import_module(f"qba.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"qba.{name}":
+            raise
+        raise AttributeError(f"module 'qba' has no attribute {name!r}") from None

@@ -209,9 +209,13 @@ def explain(policy: Policy, requests: Requests, error: Exception) -> str:
         except Exception as problem:
             return f"policy {policy.name}: its {name} fails: {type(problem).__name__}: {problem}"
         try:
-            njit(function)(rule, *arguments[name])
+            value = njit(function)(rule, *arguments[name])
         except NumbaError as problem:
             return f"policy {policy.name}: its {name} cannot be compiled: {_last_line(problem)}"
+        if name in ("key", "queue", "choose") and not isinstance(value, (int, float, np.number, np.bool_)):
+            return f"policy {policy.name}: its {name} returned {value!r:.40}, but it must return a number"
+    if not isinstance(error, NumbaError):
+        return f"policy {policy.name}: one of its methods fails: {type(error).__name__}: {error}"
     return f"policy {policy.name}: cannot be compiled: {_last_line(error)}"
 
 

@@ -242,7 +242,12 @@ def policy_class(name: str) -> type[Policy]:
 
         known |= {cls.__name__: cls for cls in RIVALS if cls.__name__ not in known}
     if name not in known:
-        raise InputError(f"unknown policy {name!r}: there are {', '.join(known)}")
+        import difflib  # only a mistake needs it
+
+        near = {other.lower(): other for other in known}
+        match = difflib.get_close_matches(name.lower(), near, n=1)
+        hint = f" (did you mean {near[match[0]]}?)" if match else ""
+        raise InputError(f"unknown policy {name!r}{hint}: there are {', '.join(known)}; qba.policy makes a class one")
     return known[name]
 
 

@@ -53,7 +53,7 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
         (["tidy"], "invalid choice: 'tidy'"),
         (
             ["simulate", "--policies", "FCFS,SJF", "--set", "quota=3"],
-            "unknown policy 'SJF': there are FCFS, PSF, AA, QBA",
+            "unknown policy 'SJF' (did you mean SSJF?): there are FCFS, PSF, AA, QBA",
         ),
         (["simulate", "--set", "speed=3"], "--set speed: no such parameter"),
         (["simulate", "--set", "quota=3", "--policies", "FCFS,AA"], "--set quota: no such parameter of FCFS, AA"),
@@ -105,6 +105,9 @@ def run(capsys: pytest.CaptureFixture, *arguments: str) -> tuple[int, str, str]:
         (["tune", "missing.csv", "--objective", "min mean s.t. p99_lnog <= 2"], "no measure 'p99_lnog'"),
         (["tune", "good.csv", "--objective", "min mean"], "100 requests are too few"),
         (["capacity", "missing.csv", "--slo", "p99"], "bound 'p99'"),
+        (["capacity", "good.csv", "--slo", "p99 <= 1", "--rate", "3"], "capacity finds by itself"),
+        (["compare", "renamed.csv"], "--columns arrival=NAME"),
+        (["compare", "good.csv", "--policies", "fcfs"], "did you mean FCFS?"),
     ],
 )
 def test_a_mistake_ends_in_one_line_and_status_2(folder, capsys, arguments, message):
@@ -192,7 +195,7 @@ def test_describe_tells_rate_and_lengths(busy, capsys):
 def test_compare_replays_under_every_policy_and_writes_files(busy, capsys):
     arguments = ("busy.csv", "--policies", "FCFS,QBA,SSJF", "--set", "quota=2", "--rate", "28", "--length-error", "0.5")
     status, out, _ = run(capsys, "compare", *arguments, "--out", "made")
-    assert status == 0 and [line.split()[0] for line in out.splitlines()[1:7:2]] == ["FCFS", "QBA", "SSJF"]
+    assert status == 0 and [line.split()[0] for line in out.splitlines()[2:8:2]] == ["FCFS", "QBA", "SSJF"]
     table = pd.read_csv("made/compare.csv")
     assert table.policy.tolist() == ["FCFS", "QBA", "SSJF"] and (table.wait_mean_s > 0).all()
     assert "quota=2" in results.load("made/compare.nc").attrs["policies"]
@@ -230,6 +233,7 @@ def test_policies_of_ones_own_are_loaded_from_a_file(folder, capsys):
         ("broken.py", "no parameter 'weight'"),
         ("wrong.py", "wrong.py, line 1: SyntaxError"),
         ("none.py", "no such file"),
+        ("good.csv", "must end in .py"),
     ):
         status, _, err = run(capsys, "simulate", "--load", file)
         assert status == 2 and err.count("\n") == 1 and message in err

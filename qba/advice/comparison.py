@@ -24,7 +24,7 @@ MEASURES = tuple(
         *("ttft_mean", "ttft_p50", "ttft_p99", "latency_mean", "latency_p50", "latency_p99"),
     )
 )
-BACKLOG = 0.02
+BACKLOG = 0.05
 """Share of the trace's span that the engine may go on after the last arrival before it counts as overloaded."""
 SERVICES = 5
 """Mean service times that it may go on in any case, since those who come last must be served."""

@@ -19,6 +19,10 @@ BINS = 60
 """Slices of equal time for the rate's course."""
 LOAD = 0.9
 """Load at which theory says what serving one class first would gain."""
+FEW = 50
+"""Requests below which nothing is concluded."""
+GAP = 0.3
+"""Share of the span that one gap takes up only if something is wrong, or nobody was there."""
 HARDLY = 0.1
 """Gain below which prediction hardly pays."""
 
@@ -74,6 +78,7 @@ def describe(requests: Requests, config: EngineConfig = EngineConfig()) -> xr.Da
             "1",
             "squared coefficient of variation of the gaps between arrivals",
         ),
+        "longest_gap_s": (float(np.diff(arrival).max()), "s", "longest gap between arrivals"),
         "tied_share": (
             float(np.mean(np.diff(arrival) == 0)),
             "1",
@@ -124,9 +129,19 @@ def full_rate(requests: Requests, config: EngineConfig) -> float:
     return config.token_budget / full / mean
 
 
-def warnings(about: xr.Dataset, label_by: str = "response") -> list[str]:
-    """What one should know before trusting a comparison, in lines of plain words; about: as `describe` returns it."""
+def warnings(about: xr.Dataset, label_by: str = "response", load: bool = True) -> list[str]:
+    """What one should know before trusting a comparison, in lines of plain words.
+
+    about: as `describe` returns it. load: also whether the rate suits the engine.
+    """
     lines = []
+    if about.requests < FEW:
+        return [f"{int(about.requests)} requests are too few to tell anything from"]
+    if about.longest_gap_s > GAP * about.span_s:
+        lines.append(
+            f"one gap is {about.longest_gap_s.item():.3g} s long, {(about.longest_gap_s / about.span_s).item():.0%} of the trace: "
+            "if that is a wrong time stamp, rates and loads here mean nothing"
+        )
     change = about.predicted_change.sel(label=label_by).item()
     if not change < -HARDLY:
         held = about.long_work.sel(label=label_by).item()
@@ -134,7 +149,7 @@ def warnings(about: xr.Dataset, label_by: str = "response") -> list[str]:
         gain = about.predicted_change.sel(label=better).item()
         lines.append(
             f"the length that labels go by ({label_by}) hardly predicts the work: the longest "
-            f"{1 - LONG_QUANTILE:.0%} hold {held:.0%} of all tokens, so serving short ones first {'gains little' if change < 0 else 'makes waits longer'}"
+            f"{1 - LONG_QUANTILE:.0%} hold {held:.0%} of all tokens, so serving short ones first {_gains(change)}"
             + (f"; by {better} length it would ({gain:+.0%} in theory): --label-by {better}" if gain < -HARDLY else "")
         )
     if about.oversize > 0:
@@ -142,6 +157,8 @@ def warnings(about: xr.Dataset, label_by: str = "response") -> list[str]:
             f"{int(about.oversize):,} of {int(about.requests):,} prompts are beyond the engine's KV-safe limit; they can "
             "never run: --kv for a larger cache, or --drop-oversize"
         )
+    if not load:
+        return lines
     if about.offered_load > 1:
         lines.append(
             f"at {about.rate.item():.3g} requests/s the trace offers {about.offered_load.item():.0%} of what the engine "
@@ -153,6 +170,10 @@ def warnings(about: xr.Dataset, label_by: str = "response") -> list[str]:
             f"{about.engine_rate.item():.3g}), so policies differ in bursts at most: --rate or --speedup for more"
         )
     return lines
+
+
+def _gains(change: float) -> str:
+    return "makes waits longer" if change > 0.005 else "gains little" if change < -0.005 else "gains nothing"
 
 
 def _by_label(requests: Requests, work: np.ndarray) -> dict[str, tuple]:

@@ -7,6 +7,7 @@ A measure is a statistic of a quantity over all requests or one true class: ``me
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,6 +191,54 @@ def estimates(
 ) -> np.ndarray:
     """`estimate` of each measure of a run: shape (measures, 3)."""
     return np.array([estimate(m.sample(requests, run), m.members(requests), m.level, edges, chosen) for m in measures])
+
+
+def check_members(requests: Requests, measures: Iterable[Measure]) -> None:
+    """Raise InputError for a measure over a class in which there is nobody."""
+    for m in measures:
+        members = m.members(requests)
+        if members is not None and not members.any():
+            raise InputError(
+                f"no request is {m.group} here, so {m.name} has no value: see qba describe for the lengths"
+            )
+
+
+class Windowed:
+    """One measure of a run by windows, to be compared with another run's.
+
+    Of a mean the windows' sums; of a quantile how many requests lie above ``limit``, by default the run's own quantile: of two
+    runs the one that has fewer above the same limit has the lower quantile.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        run: Run,
+        measure: Measure,
+        edges: np.ndarray,
+        chosen: np.ndarray,
+        limit: float | None = None,
+    ) -> None:
+        values, members = measure.sample(requests, run), measure.members(requests)
+        samples = [values[edges[i] : edges[i + 1]] for i in chosen]
+        if members is not None:
+            samples = [sample[members[edges[i] : edges[i + 1]]] for i, sample in zip(chosen, samples)]
+        pooled = np.concatenate(samples)
+        self.limit = limit
+        if measure.level is not None and limit is None:
+            self.limit = quantiles(pooled, (measure.level,))[0] if len(pooled) else np.nan
+        counted = [sample if measure.level is None else sample > self.limit for sample in samples]
+        self.sums = np.array([float(np.sum(part)) for part in counted])
+        self.counts = np.array([len(sample) for sample in samples], dtype=float)
+
+    def gain(self, other: Windowed) -> list[float]:
+        """How much lower the other run is, relative to this one: value, low, high (95 %, paired jackknife over windows)."""
+        total = self.sums.sum()
+        lower = self.sums - other.sums
+        if not total:
+            return [0.0, 0.0, 0.0]
+        half = _half_width(lower, self.counts) * self.counts.sum() / total
+        return [lower.sum() / total, lower.sum() / total - half, lower.sum() / total + half]
 
 
 def _half_width(sums: np.ndarray, counts: np.ndarray) -> float:

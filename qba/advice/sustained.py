@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from qba.advice.description import full_rate
-from qba.advice.measures import Bound, attrs, bound, estimates, window_edges
+from qba.advice.measures import Bound, attrs, check_members, bound, estimates, window_edges
 from qba.advice.replays import side_by_side
 from qba.config import EngineConfig
 from qba.engine.simulate import serve
@@ -61,6 +61,7 @@ def capacity(
     """
     limit = bound(slo) if isinstance(slo, str) else slo
     policies = check_policies(policies)
+    check_members(requests, [limit.measure])
     span = float(requests.arrival_s[-1] - requests.arrival_s[0])
     if span == 0:
         raise InputError(f"capacity: {len(requests):,} requests arrive at once, so they have no rate to change")

@@ -12,7 +12,7 @@ from qba.advice.measures import Objective, measure, objective
 from qba.requests import LONG_QUANTILE
 
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 16
+WIDTH = 18
 COMPARED = ("mean", "p50", "p99_short", "p99_long", "ttft_p99")
 NEXT_BEST = 3
 
@@ -56,7 +56,11 @@ def compare_text(study: xr.Dataset) -> str:
     measures = [measure(name) for name in COMPARED]
     first = str(study.policy.values[0])
     heads = [f"{measures[0].name} wait", f"vs {first}", *(m.name for m in measures[1:])]
-    lines = [f"{'policy':<8}" + "".join(f"{head:>{WIDTH}}" for head in heads) + f"{'tokens/s':>11}{'KV overflows':>14}"]
+    wide = _width(study)
+    lines = [
+        "waits and times to first token in seconds, below them 95 % intervals",
+        f"{'policy':<{wide}}" + "".join(f"{head:>{WIDTH}}" for head in heads) + f"{'tokens/s':>11}{'KV overflows':>14}",
+    ]
     for name in study.policy.values:
         one = study.sel(policy=name)
         columns = [(one[m.variable].values, seconds) for m in measures]
@@ -64,21 +68,21 @@ def compare_text(study: xr.Dataset) -> str:
         if name == first:
             columns[1] = (np.full(3, np.nan), signed_percent)
         lines.append(
-            f"{name:<8}"
+            f"{name:<{wide}}"
             + "".join(f"{form(values[0]):>{WIDTH}}" for values, form in columns)
             + f"{one.throughput_tokens_per_s.item():>11,.0f}{int(one.kv_overflows):>14,}"
         )
-        lines.append(" " * 8 + "".join(f"{interval(values, form):>{WIDTH}}" for values, form in columns))
+        lines.append(" " * wide + "".join(f"{interval(values, form):>{WIDTH}}" for values, form in columns))
     heads = {
-        "wait_max_s": "longest wait", "starved": f"wait > {study.attrs['starved_s']:g} s", "slowdown_mean": "slowdown",
+        "wait_max_s": "longest wait", "starved": f"wait > {study.attrs['starved_s']:g} s", "slowdown_mean": "wait/service",
         "slowdown_p99": "its P99", "jain_classes": "Jain, classes", "jain_clients": "Jain, clients",
         "goodput": f"ttft <= {study.attrs['ttft_bound_s']:g} s, /s",
     }  # fmt: skip
-    lines.append(f"{'policy':<8}" + "".join(f"{head:>{WIDTH}}" for head in heads.values()))
+    lines.append(f"{'policy':<{wide}}" + "".join(f"{head:>{WIDTH}}" for head in heads.values()))
     for name in study.policy.values:
         one = study.sel(policy=name)
         cells = [f"{int(one[m]):,}" if m == "starved" else seconds(one[m].item()) for m in heads]
-        lines.append(f"{name:<8}" + "".join(f"{cell:>{WIDTH}}" for cell in cells))
+        lines.append(f"{name:<{wide}}" + "".join(f"{cell:>{WIDTH}}" for cell in cells))
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -87,23 +91,30 @@ def tune_text(study: xr.Dataset) -> str:
     wanted = objective(study.attrs["objective"])
     order = np.argsort(np.where(study["rank"] < 0, study.sizes["setting"], study["rank"]), kind="stable")
     ranked = [int(i) for i in order if study["rank"].values[i] >= 0]
-    lines = [
-        f"{wanted}   ({study.sizes['setting']} settings; a bound is surely met where the upper end of its 95 % interval in the "
-        "search keeps it)",
-        advice(study, wanted),
-    ]
+    rule = (
+        "; a bound is surely met where the upper end of its 95 % interval in the search keeps it"
+        if wanted.bounds
+        else ""
+    )
+    lines = [f"{wanted}   ({study.sizes['setting']} settings, seconds{rule})", advice(study, wanted)]
     baselines = [i for i, name in enumerate(study.policy.values) if name in ("FCFS", "PSF")]
     shown = dict.fromkeys((ranked or _nearest(study, wanted))[: 1 + NEXT_BEST] + baselines)
     measures = list(dict.fromkeys([wanted.measure, *(b.measure for b in wanted.bounds)]))
     heads = [f"{m.name}, {part}" for m in measures for part in study.part.values]
-    lines.append(f"{'setting':<20}" + "".join(f"{head:>{WIDTH + 9}}" for head in heads) + "   held out")
+    lines.append(
+        f"{'setting':<20}"
+        + "".join(f"{head:>{WIDTH + 9}}" for head in heads)
+        + ("   held out" if wanted.bounds else "")
+    )
     for i in shown:
         one = study.isel(setting=i)
         cells = [one[m.variable].sel(part=part).values for m in measures for part in study.part.values]
         text = [f"{seconds(v[0])} [{interval(v, seconds)}]" if np.isfinite(v[1]) else seconds(v[0]) for v in cells]
         meets = bool(one.meets.sel(part="held out"))
         lines.append(
-            f"{setting(one):<20}" + "".join(f"{t:>{WIDTH + 9}}" for t in text) + f"   {'meets' if meets else 'misses'}"
+            f"{setting(one):<20}"
+            + "".join(f"{t:>{WIDTH + 9}}" for t in text)
+            + (f"   {'meets' if meets else 'misses'}" if wanted.bounds else "")
         )
     return "\n".join(lines)
 
@@ -125,6 +136,8 @@ def advice(study: xr.Dataset, wanted: Objective) -> str:
     for bound in wanted.bounds:
         said += f", {bound.measure.name} {seconds(held[bound.measure.variable].item())} s"
     said += " on the held-out windows"
+    if one.policy.item() != "FCFS" and not one.gain.sel(estimate="low") > 0:
+        said += ", where it is not surely better than FCFS"
     if not bool(held.meets):
         said += (
             f", which is {_over(one, wanted)} there: the bound holds in the search but not on requests it did not see"
@@ -138,7 +151,7 @@ def capacity_text(study: xr.Dataset) -> str:
     lines = [
         f"highest rate with {study.attrs['slo']} s, the trace sped up as a whole (its own rate is {own:.3g} requests/s, "
         f"full batches serve {full:.3g})",
-        f"{'policy':<8}{'requests/s':>12}{'95 % interval':>20}{'of full batches':>18}{'of its own rate':>18}",
+        f"{'policy':<{_width(study)}}{'requests/s':>13}{'95 % interval':>27}{'of full batches':>18}{'of its own rate':>18}",
     ]
     for name in study.policy.values:
         value, low, high = study.sustained_rate.sel(policy=name).values
@@ -147,8 +160,13 @@ def capacity_text(study: xr.Dataset) -> str:
             "" if np.isnan([low, high]).any() else f"{_rate(low, study.rate.values)}…{_rate(high, study.rate.values)}"
         )
         shares = (f"{value / full:.0%}", f"{value / own:.0%}") if 0 < value < np.inf else ("", "")
-        lines.append(f"{name:<8}{cells:>12}{ends:>20}{shares[0]:>18}{shares[1]:>18}".rstrip())
+        lines.append(f"{name:<{_width(study)}}{cells:>13}{ends:>27}{shares[0]:>18}{shares[1]:>18}".rstrip())
     return "\n".join(lines)
+
+
+def _width(study: xr.Dataset) -> int:
+    """Of the column of policies."""
+    return max(8, 2 + max(map(len, study.policy.values)))
 
 
 def _rate(value: float, tried: np.ndarray) -> str:
@@ -199,6 +217,8 @@ def interval(values: Iterable[float], form) -> str:
 def _nearest(study: xr.Dataset, wanted: Objective) -> list[int]:
     """Settings in the order of how far they are over the bounds in the search, the worst bound counting."""
     part = study.sel(part="search", estimate="high")
+    if not wanted.bounds:
+        return [int(i) for i in np.argsort(part[wanted.measure.variable].values, kind="stable")]
     over = [part[b.measure.variable].values / max(b.limit, 1e-9) for b in wanted.bounds]
     return [int(i) for i in np.argsort(np.max(over, axis=0), kind="stable")]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from qba.advice.measures import Objective, attrs, estimates, objective, window_edges
+from qba.advice.measures import Objective, Windowed, attrs, check_members, estimates, objective, window_edges
 from qba.advice.replays import side_by_side
 from qba.config import EngineConfig
 from qba.engine.simulate import serve
@@ -20,6 +20,7 @@ QUOTAS = (1, 2, 3, 4, 5, 6, 8, 10, 14, 20)
 QUANTILES = (0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.99)
 WINDOWS = 40
 PARTS = ("search", "held out")
+GAIN_TEXT = "what is gained over FCFS in the objective on the held-out windows, paired, relative"
 
 
 def tune(
@@ -55,7 +56,8 @@ def tune(
         Dimensions (setting, part, estimate), the part being "search" or "held out": one variable for each measure of the
         objective, in seconds. By setting: `policy`, `quota`, `aging_quantile` (NaN where there is none), and
         `rank`: 0 for the setting chosen, 1 for the next best and so on, −1 where a bound is not met in the search. By
-        (setting, part): `meets`, whether the value meets all bounds. The attribute ``objective`` has the objective.
+        (setting, part): `meets`, whether the value meets all bounds. By (setting, estimate): `gain` over FCFS on the held-out
+        windows, paired (see `measures.Windowed`). The attribute ``objective`` has the objective.
 
     Raises
     ------
@@ -70,19 +72,25 @@ def tune(
         )
     measures = (wanted.measure, *(bound.measure for bound in wanted.bounds))
     measures = tuple(dict.fromkeys(measures))
+    check_members(requests, measures)
     policies = [FCFS(), PSF(), *(AA(aging_quantile=g) for g in quantiles)]
     policies += [QBA(quota=k, aging_quantile=g) for k in quotas for g in quantiles]
     parts = [np.arange(first, len(edges) - 1, 2) for first in (0, 1)]
 
-    def look(policy: Policy) -> np.ndarray:
-        run = serve(requests, policy, config)
-        return np.array([estimates(requests, run, measures, edges, part) for part in parts])
+    plain = Windowed(requests, serve(requests, policies[0], config), wanted.measure, edges, parts[1])
 
-    values = np.array(side_by_side(look, [(policy,) for policy in policies], len(requests), progress))
+    def look(policy: Policy) -> tuple[np.ndarray, list[float]]:
+        run = serve(requests, policy, config)
+        found = np.array([estimates(requests, run, measures, edges, part) for part in parts])
+        return found, plain.gain(Windowed(requests, run, wanted.measure, edges, parts[1], plain.limit))
+
+    found = side_by_side(look, [(policy,) for policy in policies], len(requests), progress)
+    values = np.array([values for values, _ in found])
     variables = {
         m.variable: (("setting", "part", "estimate"), values[:, :, i], attrs("s", m.text))
         for i, m in enumerate(measures)
     }
+    variables["gain"] = (("setting", "estimate"), [gain for _, gain in found], attrs("1", GAIN_TEXT))
     study = xr.Dataset(
         variables,
         {

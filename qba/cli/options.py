@@ -14,6 +14,9 @@ from typing import Any
 from qba.errors import InputError
 
 
+PAPER_NAMES = ["FCFS", "PSF", "AA", "QBA"]
+
+
 def literal(text: str) -> Any:
     """A number, list or the like where the text is one; else the text."""
     try:
@@ -88,10 +91,13 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def add_policies(parser: argparse.ArgumentParser) -> None:
     """Which policies."""
-    parser.add_argument("--policies", default="FCFS,PSF,AA,QBA", help="comma-separated (default: the paper's four)")
+    parser.add_argument(
+        "--policies",
+        help="comma-separated: FCFS, PSF, AA, QBA (the default), those of --load, or of qba.rivals such as SSJF",
+    )
     parser.add_argument(
         "--load", type=Path, action="append", default=[], metavar="FILE.py",
-        help="a file with policies of your own (see qba.policy), to be named in --policies",
+        help="a file with policies of your own (see qba.policy)",
     )  # fmt: skip
 
 
@@ -100,10 +106,14 @@ def engine_and_policies(options: argparse.Namespace) -> tuple[Any, list]:
     from qba.config import EngineConfig
     from qba.policies import policy_by_name, policy_class
 
-    for file in getattr(options, "load", ()):
-        _load(file)
+    loaded = [name for file in getattr(options, "load", ()) for name in _load(file)]
     engine = {f.name for f in fields(EngineConfig)}
-    names = [name.strip() for name in getattr(options, "policies", "FCFS").split(",")]
+    given = getattr(options, "policies", None)
+    names = (
+        [name.strip() for name in given.split(",")] if given else PAPER_NAMES + loaded if "policies" in options else []
+    )
+    if set(loaded) & set(names):
+        say("policies of your own are compiled: some seconds for each")
     # A misspelt policy is told before its parameters.
     own = {name: {f.name for f in fields(policy_class(name))} for name in names}
     settings = {name: literal(value) for name, value in map(setting, options.settings)}
@@ -111,15 +121,18 @@ def engine_and_policies(options: argparse.Namespace) -> tuple[Any, list]:
     for name in settings:
         if name not in known:
             raise InputError(
-                f"--set {name}: no such parameter of {', '.join(names)} or the engine: {', '.join(sorted(known))}"
+                f"--set {name}: no such parameter of {' or '.join([', '.join(names), 'the engine'] if names else ['the engine'])}: "
+                f"{', '.join(sorted(known))}"
             )
     policies = [policy_by_name(name, **{k: v for k, v in settings.items() if k in own[name]}) for name in names]
     return _engine(options, {name: value for name, value in settings.items() if name in engine}), policies
 
 
-def _load(file: Path) -> None:
-    """Run a file of the user's, whose policies register themselves."""
+def _load(file: Path) -> list[str]:
+    """Run a file of the user's, whose policies register themselves; returns their names."""
     import importlib.util
+
+    from qba.policies import OWN
 
     if not file.is_file():
         raise InputError(f"--load {file}: no such file")
@@ -128,6 +141,7 @@ def _load(file: Path) -> None:
         raise InputError(f"--load {file}: is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
+    before = dict(OWN)
     try:
         spec.loader.exec_module(module)
     except InputError:
@@ -138,6 +152,10 @@ def _load(file: Path) -> None:
         raise InputError(
             f"--load {file}{f', line {where}' if where else ''}: {type(error).__name__}: {error}"
         ) from error
+    found = [name for name, made in OWN.items() if before.get(name) is not made]
+    if not found:
+        raise InputError(f"--load {file}: defines no policy; qba.policy makes a class one")
+    return found
 
 
 def _frames(error: Exception) -> list[TracebackType]:
@@ -170,7 +188,10 @@ def read_requests(options: argparse.Namespace, config: Any) -> Any:
     if getattr(options, "out", None):
         _try_out(options.out)
     columns = dict(map(setting, options.columns.split(","))) if options.columns else None
-    requests = read_trace(options.trace, columns=columns, strict=options.strict, clock=options.clock)
+    try:
+        requests = read_trace(options.trace, columns=columns, strict=options.strict, clock=options.clock)
+    except InputError as error:
+        raise InputError(_as_options(str(error))) from error
     if options.length_scale is not None:
         requests = scale_lengths(requests, options.length_scale)
     if options.drop_oversize:
@@ -188,6 +209,18 @@ def read_requests(options: argparse.Namespace, config: Any) -> Any:
         rate = options.speedup * (len(requests) - 1) / span
     requests = relabel(requests, label_by) if rate is None else rescale(requests, rate, label_by=label_by)
     return predicted(requests, options)
+
+
+def _as_options(message: str) -> str:
+    """What a message of `qba.read_trace` advises, in the words of the command line."""
+    for ours, theirs in (
+        ('give columns={"arrival": ..., "prompt": ..., "response": ...}', "give --columns arrival=NAME,prompt=NAME,response=NAME"),
+        ('columns must be {"arrival": ..., "prompt": ..., "response": ...}', "--columns must be arrival=NAME,prompt=NAME,response=NAME"),
+        ("give clock=, such as clock='milliseconds'", "give --clock, such as --clock milliseconds"),
+        ("give clock=", "give --clock"), ("read_trace: clock", "--clock"), ("read_trace: ", ""),
+    ):  # fmt: skip
+        message = message.replace(ours, theirs)
+    return message
 
 
 def _try_out(folder: Path) -> None:

@@ -101,17 +101,15 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from qba.advice import compare, describe
+    from qba.advice import compare
     from qba.engine.simulate import check
     from qba.advice.comparison import remarks
-    from qba.advice.description import warnings
     from qba.advice.text import compare_text
 
     config, policies = engine_and_policies(options)
     requests = read_requests(options, config)
     check(requests, policies[0], config)  # refused before anything is said of it
-    for line in warnings(describe(requests, config), options.label_by or "response"):
-        say(line)
+    _warn(requests, config, policies, options)
     study = compare(requests, policies, config, progress=sys.stderr.isatty())
     print(compare_text(study))
     for line in remarks(study):
@@ -129,10 +127,15 @@ def _tune(options: argparse.Namespace) -> None:
     from qba.advice import tune
     from qba.advice.measures import objective
     from qba.advice.text import tune_text
+    from qba.engine.simulate import check
+    from qba.policies import FCFS
 
     wanted = objective(options.objective)  # a misspelt one is told before the trace is read
     config, _ = engine_and_policies(options)
-    study = tune(read_requests(options, config), wanted, config, progress=sys.stderr.isatty())
+    requests = read_requests(options, config)
+    check(requests, FCFS(), config)
+    study = tune(requests, wanted, config, progress=sys.stderr.isatty())
+    _warn(requests, config, [], options)
     print(tune_text(study))
 
     def picture() -> Any:
@@ -147,11 +150,20 @@ def _capacity(options: argparse.Namespace) -> None:
     from qba.advice import capacity
     from qba.advice.measures import bound
     from qba.advice.text import capacity_text
+    from qba.engine.simulate import check
 
     limit = bound(options.slo)
+    for name in ("rate", "speedup"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name} changes the rate, which capacity finds by itself")
     config, policies = engine_and_policies(options)
-    study = capacity(read_requests(options, config), limit, policies, config, progress=sys.stderr.isatty())
+    requests = read_requests(options, config)
+    check(requests, policies[0], config)
+    _warn(requests, config, policies, options, load=False)
+    study = capacity(requests, limit, policies, config, progress=sys.stderr.isatty())
     print(capacity_text(study))
+    if study.sustained_rate.sel(estimate="low").isnull().any():
+        say(f"too few requests ({len(requests):,}) for intervals, or to trust the rates")
 
     def picture() -> Any:
         from qba.figures import advice
@@ -159,6 +171,19 @@ def _capacity(options: argparse.Namespace) -> None:
         return advice.capacities(study)
 
     _write(options, "capacity", study, picture)
+
+
+def _warn(requests: Any, config: Any, policies: list, options: argparse.Namespace, load: bool = True) -> None:
+    """Say what one should know of the trace and the policies; ``load``: also whether the rate suits the engine."""
+    from qba.advice import describe
+    from qba.advice.description import warnings
+
+    if requests.arrival_s[0] < requests.arrival_s[-1]:
+        for line in warnings(describe(requests, config), options.label_by or "response", load):
+            say(line)
+    of_clients = [policy.name for policy in policies if "client" in getattr(policy, "knows", ())]
+    if of_clients and not requests.client.any():
+        say(f"{', '.join(of_clients)}: a trace file does not say whose the requests are, so all are of one client")
 
 
 def _write(options: argparse.Namespace, name: str, study: Any, picture: Any) -> None:

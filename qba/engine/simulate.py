@@ -41,7 +41,9 @@ def serve(requests: Requests, policy: Policy, config: EngineConfig, log: np.ndar
     memory = allocate(given, config, log, aged and aging.sample == HISTORY, aging.window if aged else 0, queues, own)
     try:
         loop.run(policy.rule, aging, engine_record(config), memory)
-    except NumbaError as error:
+    except Exception as error:  # compiled methods of a user's policy raise what Python would
+        if not isinstance(error, NumbaError) and not hasattr(policy, "code"):
+            raise
         from qba.definition import explain  # needed here alone, and it imports this module's neighbours
 
         raise InputError(explain(policy, requests, error)) from error
@@ -82,7 +84,7 @@ def check(requests: Requests, policy: Policy, config: EngineConfig) -> None:
                 f"simulate: request {largest} has {'prompt_tokens + response_tokens' if whole else 'prompt_tokens'} = "
                 f"{needed[largest]}, but the engine takes at most {limit:g} ({words}), so it could never run: leave "
                 "such requests out (--drop-oversize, qba.traces.drop_oversize), scale the lengths (--length-scale, "
-                "qba.traces.scale_lengths) or enlarge kv_capacity"
+                "qba.traces.scale_lengths) or enlarge kv_capacity (--kv)"
             )
 
 

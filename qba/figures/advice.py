@@ -74,7 +74,7 @@ def comparison(study: xr.Dataset) -> alt.HConcatChart:
         rule = base.mark_rule(strokeWidth=1.6).encode(alt.X("low:Q", **x), alt.X2("high:Q"))
         point = base.mark_point(size=70).encode(alt.X("value:Q", **x), policy_shape(names, legend=None))
         text = base.mark_text(dy=-11, fontSize=10).encode(
-            alt.X("value:Q", **x), text=alt.Text("value:Q", format=".3~g")
+            alt.X("value:Q", **x), text=alt.Text("value:Q", format=",.3~r")
         )
         panels.append(alt.layer(rule, point, text).properties(width=150, height=36 * len(names) + 20))
     heading = title(

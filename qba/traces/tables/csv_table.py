@@ -92,7 +92,7 @@ class CsvTable:
         names = [str(place) for place in range(len(self.header))]
         table = arrow_csv.read_csv(
             pa.BufferReader(text),
-            read_options=arrow_csv.ReadOptions(block_size=len(text) + 1, column_names=names),
+            read_options=arrow_csv.ReadOptions(block_size=len(text) + 1, column_names=names, use_threads=False),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=_blank_or_wrong),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
