@@ -35,7 +35,8 @@ Its methods, each of which may be left out, are
 more, and with ``notes`` one for each request, in the order of their numbers.
 ``request`` has what the policy may know: always ``number`` (in order of arrival), ``arrival_s`` and ``prompt_tokens``, and
 more by ``knows``, see `KNOWLEDGE`. Reading anything else is refused. Admission control is the engine's: a candidate that the
-KV limit refuses ends the boundary's admissions, or with ``on_blocked="skip"`` is passed over.
+KV limit refuses ends the boundary's admissions, or with ``on_blocked="skip"`` is passed over if it is the first of its queue. A
+policy with a ``pick`` knows the class alone; its ``state`` has four whole numbers. Indices are checked.
 """
 
 from __future__ import annotations
@@ -46,14 +47,18 @@ import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from types import CodeType
 from typing import Any, get_type_hints
 
 import numpy as np
 
+from qba.config import EngineConfig
 from qba.errors import InputError
 from qba.policies import Policy, register
+from qba.predictor import predict
 from qba.requests import Requests
 from qba.validate import named_parameters, number, whole_number
+from qba.workload import synthetic
 
 ALWAYS = {"number": "r", "arrival_s": "table.arrival[r]", "prompt_tokens": "table.prompt[r]"}
 KNOWLEDGE = {
@@ -65,6 +70,12 @@ KNOWLEDGE = {
 }
 """What a policy may know, and what that lets it read of a request (and where the engine finds it): the predicted class, the
 predicted response tokens, whose request it is, or the truth."""
+
+TAKEN = {
+    *inspect.signature(synthetic).parameters, *inspect.signature(predict).parameters, *(f.name for f in fields(EngineConfig)),
+}  # fmt: skip
+"""Names that a parameter may not have: axes of `qba.sweep`, which would set it."""
+AGING_LIMITS = {"above": 0, "at_most": 1}
 
 PICK = {"pick": 5, "started": 3, "prefilled": 4}
 ORDER = {
@@ -125,6 +136,15 @@ def policy(
     elif "client" not in known:
         raise InputError(f"policy {cls.__name__}: queues='clients', but it does not know them: say knows='client'")
     parameters = _parameters(cls)
+    if by_class and (queues != 1 or memory or notes or set(known) - {"class", "nothing"}):
+        raise InputError(
+            f"policy {cls.__name__}: with a pick there are two queues and a state of four whole numbers, and only the class is "
+            "known: queues, memory, notes and other knowledge are for policies that order by keys"
+        )
+    if "queue" in methods and "choose" not in methods:
+        raise InputError(
+            f"policy {cls.__name__}: it has a queue but no choose, so that only queue 0 would ever be served"
+        )
     limits = dict(limits or {})
     for name in limits:
         if name not in parameters:
@@ -139,9 +159,9 @@ def policy(
         (OwnPolicy,),
         {
             **{name: value for name, value in vars(cls).items() if name not in methods and not _is_slot(name)},
-            "__annotations__": dict(parameters), "rule_class": rule_class, "knows": known, "queues": queues,
+            "__annotations__": dict(parameters), "__qualname__": cls.__qualname__, "rule_class": rule_class, "knows": known, "queues": queues,
             "memory": whole_number(f"policy {cls.__name__}", "memory", memory, at_least=0),
-            "notes": bool(notes), "limits": limits, "code": _digest(methods),
+            "notes": bool(notes), "limits": limits, "code": _digest(methods, known, queues, memory, notes),
         },
     )  # fmt: skip
     return register(named_parameters(dataclass(frozen=True)(made)))
@@ -167,7 +187,8 @@ class OwnPolicy(Policy):
             elif field.type is int:
                 checked = whole_number(self.name, field.name, value, **{"at_least": -(2**31)} | dict(limits))
             else:
-                checked = number(self.name, field.name, value, **limits)
+                bounds = AGING_LIMITS if field.name == "aging_quantile" else limits
+                checked = number(self.name, field.name, value, **bounds)
             object.__setattr__(self, field.name, checked)
 
     def room(self, requests: Requests) -> tuple[int, int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -252,7 +273,14 @@ def _parameters(cls: type) -> dict[str, type]:
         hints = get_type_hints(cls)
     except NameError as error:
         raise InputError(f"policy {cls.__name__}: {error}") from None
+    for name in vars(cls):
+        if name in ("aging_classes", "aging_sample", "aging_window"):
+            raise InputError(f"policy {cls.__name__}: {name} is not open to policies of one's own")
     for name, kind in hints.items():
+        if name in TAKEN:
+            raise InputError(
+                f"policy {cls.__name__}: parameter {name} has the name of an axis of sweeps; choose another"
+            )
         if kind not in (int, float, bool):
             raise InputError(f"policy {cls.__name__}: parameter {name} must be an int, a float or a bool")
     return hints
@@ -278,12 +306,24 @@ def _unknown(policy: Policy, problem: AttributeError) -> str:
     return f"{problem}; a request has {there}, and self {', '.join(policy.rule_class._fields[1:]) or 'no parameter'}"
 
 
-def _digest(methods: dict[str, Callable]) -> str:
-    """Of what the methods do, so that results of another definition under the same name are not taken for this one's."""
-    codes = [
-        f"{name} {f.__code__.co_code.hex()} {f.__code__.co_consts} {f.__code__.co_names}" for name, f in methods.items()
-    ]
-    return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:16]
+def _digest(methods: dict[str, Callable], *options: object) -> str:
+    """Of what the methods do, so that results of another definition under the same name are not taken for this one's.
+
+    Plain numbers that they read from around them count as what they are.
+    """
+    texts = [repr(options)]
+    for name, function in methods.items():
+        around = {n: function.__globals__.get(n) for n in function.__code__.co_names}
+        around |= inspect.getclosurevars(function).nonlocals
+        numbers = {n: value for n, value in sorted(around.items()) if isinstance(value, (int, float, str, tuple))}
+        texts.append(f"{name} {_code(function.__code__)} {numbers}")
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _code(code: CodeType) -> str:
+    """What a function does, without where it stands; functions within it as their own text."""
+    constants = [_code(value) if isinstance(value, CodeType) else repr(value) for value in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
 def _last_line(error: Exception) -> str:

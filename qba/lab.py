@@ -120,8 +120,9 @@ def gate_study(
 ) -> xr.Dataset:
     """What QBA's aging gate adds to its quota: QBA against weighted round robin 1:k, which is the quota alone.
 
-    A promotion clears QBA's count when it starts, as it does in round robin, so that the gate is all that differs. In theory
-    it matters while k is below the ratio of shorts to longs (5.67): above it longs are let in no less often than they come.
+    A promotion clears QBA's count when it starts, as it does in round robin. Besides the gate the two still differ in small
+    things: QBA counts a short when its prefill ends, and goes on counting past a long that was let in for want of shorts. In
+    theory the gate matters while k is below the ratio of shorts to longs (5.67): above it longs are let in no less often than they come.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ and a run that did not make what it promised is an error.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import os
 import signal
@@ -47,9 +48,10 @@ class Kernels(AsyncKernelManager):
 def stop_kernels() -> None:
     """Kill the kernels that run in other threads, so that these end."""
     for kernel in list(Kernels.started):
-        pid = getattr(kernel.provisioner, "pid", None)
-        if pid:
-            os.kill(pid, signal.SIGTERM)
+        process = getattr(kernel.provisioner, "process", None)  # None once it has ended
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
 
 
 class NotebookError(RuntimeError):

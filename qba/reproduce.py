@@ -185,7 +185,8 @@ class Jobs:
         """Run ``job(*arguments)`` once those of ``after`` have ended, which must have been given before."""
 
         def run() -> list[str]:
-            wait(after)
+            for earlier in after:
+                earlier.result()  # raises what went wrong there
             return job(*arguments)
 
         self.futures.append(self.threads.submit(run))
@@ -194,23 +195,35 @@ class Jobs:
     def __enter__(self) -> Jobs:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, raised: type[BaseException] | None, *_: object) -> None:
         try:
-            with tqdm(total=len(self.futures), unit="part", leave=False, disable=not sys.stderr.isatty()) as bar:
-                for future in as_completed(self.futures):
-                    lines = future.result()
-                    with bar.external_write_mode():
-                        for line in lines:
-                            self.say(line)
-                    bar.update()
+            if raised is None:
+                self._tell()
         except BaseException:
-            self.threads.shutdown(wait=False, cancel_futures=True)
-            while not all(future.done() for future in self.futures):  # also a kernel that is only just starting
-                stop_kernels()
-                wait(self.futures, timeout=0.2)
+            self._stop()
             raise
+        else:
+            if raised is not None:
+                self._stop()
         finally:
             self.threads.shutdown()
+
+    def _tell(self) -> None:
+        """Say what each job returns as it ends."""
+        with tqdm(total=len(self.futures), unit="part", leave=False, disable=not sys.stderr.isatty()) as bar:
+            for future in as_completed(self.futures):
+                lines = future.result()
+                with bar.external_write_mode():
+                    for line in lines:
+                        self.say(line)
+                bar.update()
+
+    def _stop(self) -> None:
+        """Cancel what has not begun, and end the notebooks that run."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in self.futures):  # also a kernel that is only just starting
+            stop_kernels()
+            wait(self.futures, timeout=0.2)
 
 
 def beyond_the_paper(say: Callable[[str], None] = print) -> None:

@@ -102,7 +102,12 @@ class Requests:
         raise AttributeError("Requests are read-only")
 
     def __reduce__(self):  # slots without a setter need their own way through pickle
-        return _rebuild, tuple(getattr(self, name) for name in COLUMNS)
+        # What is derived stays so, and costs nothing on the way.
+        derived = {
+            "predicted_tokens": self.predicted_tokens is self.response_tokens,
+            "client": not self.client.strides[0],
+        }
+        return _rebuild, tuple(None if derived.get(name) else getattr(self, name) for name in COLUMNS)
 
     def __len__(self) -> int:
         return len(self.arrival_s)

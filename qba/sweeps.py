@@ -273,7 +273,8 @@ def _axis(name: str, values: Any, policies: Sequence[Policy]) -> list[float]:
     if name in LENGTH_AXES:
         return _length_axis(name, values)
     values = _array(values)
-    kinds, what = ("Ub", "name") if name in WORD_AXES else ("iuf", "number")
+    truth = any(f.name == name and f.type in (bool, "bool") for policy in policies for f in fields(policy))
+    kinds, what = ("Ub", "name") if name in WORD_AXES or truth else ("iuf", "number")
     if values.ndim != 1 or values.dtype.kind not in kinds or not len(values):
         raise InputError(f"sweep: axis {name} must be a {what} or a list of {what}s, not empty")
     if len(np.unique(values)) != len(values):
@@ -328,8 +329,11 @@ def _array(values: Any, at_least_1d: bool = True) -> np.ndarray:
 
 def _digest(things: Iterable[Any]) -> str:
     """The number of things and a hash of all their texts: what a store is recognised by."""
-    # A representation may round; the fields do not.
-    texts = [f"{thing!r} {astuple(thing) if is_dataclass(thing) else ''}" for thing in things]
+    # A representation may round; the fields do not. A policy of the user's is also what its methods do.
+    texts = [
+        f"{thing!r} {astuple(thing) if is_dataclass(thing) else ''} {getattr(getattr(thing, 'policy', None), 'code', '')}"
+        for thing in things
+    ]
     return f"{len(texts)}, SHA-256 {hashlib.sha256(chr(10).join(texts).encode()).hexdigest()[:16]}"
 
 

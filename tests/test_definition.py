@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -172,6 +174,18 @@ def make(methods: str, **options):
         ("def key(self, request): return 0", {"queues": "clients"}, "say knows='client'"),
         ("def key(self, request): return 0", {"memory": -1}, "memory = -1"),
         ("def pick(self, state, short, long, aged): return 0", {}, "say knows='class'"),
+        (
+            "def pick(self, state, short, long, aged): return 0",
+            {"knows": "class", "memory": 2},
+            "a state of four whole numbers",
+        ),
+        ("def queue(self, request): return 0", {"queues": 2}, "it has a queue but no choose"),
+        ("rate: float = 1.0\ndef key(self, request): return 0", {}, "has the name of an axis of sweeps"),
+        (
+            "aging_window = 3\ndef pick(self, state, short, long, aged): return 0",
+            {"knows": "class"},
+            "aging_window is not open",
+        ),
     ],
 )
 def test_a_definition_that_is_none_is_refused(methods, options, message):
@@ -200,10 +214,17 @@ def test_a_built_in_name_is_refused():
         ("def key(self, request): return open('x')", {}, "its key fails: FileNotFoundError"),
         ("def key(self, request): return [1, 'a'][request.number]", {}, "its key cannot be compiled"),
         ("def key(self, request): return float('nan')", {}, "its key returned NaN"),
-        ("def queue(self, request): return 3", {"queues": 2}, "its queue returned a number that is none of its queues"),
+        ("def queue(self, request): return 3\ndef choose(self, state, first, line): return 0", {"queues": 2}, "its queue returned a number that is none of its queues"),
         ("def choose(self, state, first, line): return 1", {"queues": 2}, "in which no request waits"),
         ("def choose(self, state, first, line): return 5", {}, "in which no request waits"),
         ("def choose(self, state, first, line): return -1", {}, "picked nobody though the engine was empty"),
+        ("def started(self, state, request, queue): state[5] = 1", {}, "its started fails: IndexError"),
+        ("def choose(self, state, first, line): return first[9 * line.arrived]", {}, "fails: IndexError"),
+        ("def key(self, request): return 1 / (request.number - 3)", {}, "fails: ZeroDivisionError"),
+        ("def key(self, request): return 'a'", {}, "its key returned 'a', but it must return a number"),
+        ("def pick(self, state, short, long, aged): return -3", {"knows": "class"}, "named a class or queue"),
+        ("def pick(self, state, short, long, aged): return 7", {"knows": "class"}, "named a class or queue"),
+        ("def pick(self, state, short, long, aged): return state[9]", {"knows": "class"}, "IndexError"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_policy_names_it_and_the_method(methods, options, message):
@@ -223,6 +244,11 @@ def test_parameters_are_checked(value, message):
         Shortest(wait=1)
 
 
+def test_an_aging_quantile_of_ones_own_is_checked():
+    with pytest.raises(qba.InputError, match="aging_quantile = 80"):
+        QBAByPick(aging_quantile=80)
+
+
 def test_predictions_stay_perfect_when_lengths_change():
     requests = qba.synthetic(30, requests=50)
     doubled = requests.replace(response_tokens=2 * requests.response_tokens)
@@ -230,5 +256,7 @@ def test_predictions_stay_perfect_when_lengths_change():
     guessed = requests.replace(predicted_tokens=np.full(50, 7))
     assert (guessed.replace(response_tokens=2 * requests.response_tokens).predicted_tokens == 7).all()
     assert (requests.client == 0).all() and requests.client.strides == (0,)
+    sent = pickle.loads(pickle.dumps(requests))
+    assert sent.predicted_tokens is sent.response_tokens and sent.client.strides == (0,)
     with pytest.raises(qba.InputError, match=r"client\[1\] = 50"):
         requests.replace(client=[0, 50, *([0] * 48)])

@@ -40,6 +40,22 @@ def test_a_store_changes_no_result_and_is_not_computed_twice(tmp_path: Path, mon
         xr.testing.assert_identical(without, table)
 
 
+def test_a_store_of_another_definition_under_the_same_name_is_refused(tmp_path: Path):
+    def shortest(sign: int):
+        class Mine:
+            weight: float = 1.0
+
+        exec(f"def key(self, request): return {sign} * request.prompt_tokens", space := {})
+        Mine.key = space["key"]
+        return qba.policy(Mine)
+
+    few = {"rate": 28, "seeds": 1, "horizon_s": [5], "progress": False, "store": tmp_path}
+    qba.sweep([shortest(1)()], **few)
+    qba.sweep([shortest(1)()], **few)
+    with pytest.raises(InputError, match="belongs to another computation: cases differ"):
+        qba.sweep([shortest(-1)()], **few)
+
+
 @pytest.mark.usefixtures("many_pieces")
 def test_lost_and_damaged_pieces_are_computed_anew(tmp_path: Path):
     whole = qba.sweep(**SMALL, store=tmp_path)

@@ -244,7 +244,7 @@ class Windowed:
 def _half_width(sums: np.ndarray, counts: np.ndarray) -> float:
     """Of the 95 % interval of a ratio of sums, by the jackknife over windows; NaN for fewer than two."""
     n = len(sums)
-    if n < 2:
+    if n < 2 or (counts == counts.sum()).any():
         return np.nan
     without = (sums.sum() - sums) / (counts.sum() - counts)
     return float(student(n) * np.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2)))

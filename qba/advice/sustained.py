@@ -82,7 +82,12 @@ def capacity(
             return known[rate][i]
 
         # The measure's upper end crosses first: it gives the lower end of the rate.
-        return [_crossing(partial(end, i), rates, limit.limit) for i in (0, 2, 1)]
+        value, low, high = (_crossing(partial(end, i), rates, limit.limit) for i in (0, 2, 1))
+        return [
+            value,
+            min(low, value),
+            max(high, value),
+        ]  # where a curve is not monotone, each may find another crossing
 
     pairs = [(policy, rate) for policy in policies for rate in rates]
     curve = np.array(side_by_side(measured, pairs, len(requests), progress))

@@ -136,11 +136,12 @@ def _load(file: Path) -> list[str]:
 
     if not file.is_file():
         raise InputError(f"--load {file}: no such file")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    name = f"loaded_{len(sys.modules)}_{file.stem}"  # like no other module's
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None:
         raise InputError(f"--load {file}: is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
+    sys.modules[name] = module
     before = dict(OWN)
     try:
         spec.loader.exec_module(module)

@@ -59,12 +59,14 @@ def add(commands) -> None:
 
 def _simulate(options: argparse.Namespace) -> None:
     from qba import simulate, summarize
+    from qba.sweeps import check_policies
     from qba.tables import summaries_text
 
     if options.trace and options.seed is not None:
         raise InputError("--seed is about the synthetic workload, but a trace is given")
     config, policies = engine_and_policies(options)
     requests = read_requests(options, config) if options.trace else _synthetic(options)
+    check_policies(policies)
     summaries = {policy.name: summarize(simulate(requests, policy, config)) for policy in policies}
     print(f"{requests!r}\n{summaries_text(summaries)}")
 

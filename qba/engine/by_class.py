@@ -36,7 +36,7 @@ def admit(rule, state, engine, table, waiting, needs, decoding, now):
         aged = long >= 0 and now.t - table.arrival[long] > now.threshold
         choice = pick(rule, state, short, long, aged and may_promote)
         r = short if choice == SHORT else long
-        if r < 0:
+        if r < 0 or choice < SHORT or choice > PROMOTED:
             now.problem = WRONG_CHOICE
             break
         c = min(choice, LONG)

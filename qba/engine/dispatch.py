@@ -13,7 +13,7 @@ import inspect
 from numba import types
 from numba.extending import overload
 
-from qba.engine.memory import built_in
+from qba.engine.memory import users_own
 
 
 def pick(rule, state, short, long, aged):
@@ -40,7 +40,8 @@ def _method(rule: types.Type, name: str, default=None):
     return getattr(rule.instance_class, name, default) if isinstance(rule, types.BaseNamedTuple) else None
 
 
-# numba wants the names of an implementation's arguments; a policy of the user's may have others, such as self.
+# numba wants the names of an implementation's arguments; a policy of the user's may have others, such as self. It is also
+# compiled with checks of its indices.
 
 
 @overload(pick)
@@ -48,7 +49,7 @@ def _pick(rule, state, short, long, aged):
     method = _method(rule, "pick")
     if method is None or _named(method, "rule", "state", "short", "long", "aged"):
         return method
-    method = built_in(method)
+    method = users_own(method)
     return lambda rule, state, short, long, aged: method(rule, state, short, long, aged)
 
 
@@ -57,7 +58,7 @@ def _started(rule, state, choice):
     method = _method(rule, "started", _nothing_on_start)
     if method is None or _named(method, "rule", "state", "choice"):
         return method
-    method = built_in(method)
+    method = users_own(method)
     return lambda rule, state, choice: method(rule, state, choice)
 
 
@@ -66,9 +67,10 @@ def _prefilled(rule, state, long, promoted):
     method = _method(rule, "prefilled", _nothing_on_prefill)
     if method is None or _named(method, "rule", "state", "long", "promoted"):
         return method
-    method = built_in(method)
+    method = users_own(method)
     return lambda rule, state, long, promoted: method(rule, state, long, promoted)
 
 
 def _named(method, *names: str) -> bool:
-    return tuple(inspect.signature(method).parameters) == names
+    """Whether a method is the package's own, or nothing, and has these arguments."""
+    return method.__module__.partition(".")[0] == "qba" and tuple(inspect.signature(method).parameters) == names

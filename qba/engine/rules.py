@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import overload
 
 from qba.engine import order
-from qba.engine.memory import built_in
+from qba.engine.memory import users_own
 
 INLINE = {"nogil": True, "forceinline": True}
 """As in `built_in`, for what is overloaded."""
@@ -27,7 +27,7 @@ def by_keys(rule: types.Type) -> bool:
 def method(rule: types.Type, name: str) -> Callable | None:
     """The rule's method of that name, to be called from compiled code, or None."""
     function = rule.instance_class.methods.get(name) if by_keys(rule) else None
-    return function and built_in(function)
+    return function and users_own(function)
 
 
 def see(rule, table, r):
@@ -91,7 +91,7 @@ def _timeless(rule):
 def reads(function: Callable, name: str) -> bool:
     """Whether a function's code ever looks at its variable of that name."""
     for instruction in dis.get_instructions(function):
-        if instruction.opname.startswith("LOAD"):
+        if "LOAD" in instruction.opname:
             looked_at = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
             if name in looked_at:  # newer Pythons load two at once
                 return True
