@@ -206,12 +206,15 @@ class OwnPolicy(Policy):
 
 def explain(policy: Policy, requests: Requests, error: Exception) -> str:
     """Why a policy could not be compiled, in one line: what Python itself says of it where it objects too."""
-    methods = getattr(policy.rule_class, "methods", None)
-    if methods is None:
-        return f"policy {policy.name}: cannot be compiled: {_last_line(error)}"
     from numba import njit
     from numba.core.errors import NumbaError
 
+    last = f"cannot be compiled: {_last_line(error)}"
+    if not isinstance(error, NumbaError):
+        last = f"one of its methods fails: {type(error).__name__}: {error}"
+    methods = getattr(policy.rule_class, "methods", None)
+    if methods is None:
+        return f"policy {policy.name}: {last}"
     rule, (queues, own, _) = policy.rule, policy.room(requests)
     state, first = np.zeros(queues + own), np.zeros(queues, np.int64)
     request = sight(policy, requests, 0)
@@ -235,9 +238,7 @@ def explain(policy: Policy, requests: Requests, error: Exception) -> str:
             return f"policy {policy.name}: its {name} cannot be compiled: {_last_line(problem)}"
         if name in ("key", "queue", "choose") and not isinstance(value, (int, float, np.number, np.bool_)):
             return f"policy {policy.name}: its {name} returned {value!r:.40}, but it must return a number"
-    if not isinstance(error, NumbaError):
-        return f"policy {policy.name}: one of its methods fails: {type(error).__name__}: {error}"
-    return f"policy {policy.name}: cannot be compiled: {_last_line(error)}"
+    return f"policy {policy.name}: {last}"
 
 
 def sight(policy: Policy, requests: Requests, r: int) -> Any:

@@ -73,4 +73,4 @@ def _prefilled(rule, state, long, promoted):
 
 def _named(method, *names: str) -> bool:
     """Whether a method is the package's own, or nothing, and has these arguments."""
-    return method.__module__.partition(".")[0] == "qba" and tuple(inspect.signature(method).parameters) == names
+    return (method.__module__ or "").partition(".")[0] == "qba" and tuple(inspect.signature(method).parameters) == names
